@@ -1,0 +1,60 @@
+"""Randomness without generators: every random number is a hash of what it is for.
+
+A key is made of the seed and of integers that say what is drawn (round, client, epoch, ...). Batch order, dropout
+masks and noise are functions of their key alone, so every engine, device and resumed run sees the same numbers.
+Keys are 32-bit values held in int64 tensors; they broadcast, and they work inside ``vmap``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Union
+
+import torch
+from torch import Tensor
+
+Word = Union[int, Tensor]
+MASK = 0xFFFFFFFF
+
+# What a key is for: the first word after the seed, so that no two uses share numbers.
+COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART = 1, 2, 3, 4, 5, 6
+
+
+def mix(x: Tensor) -> Tensor:
+    """A bijection of 32-bit words with good avalanche (two rounds of multiply and xor-shift)."""
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & MASK
+    return x ^ (x >> 16)
+
+
+def key(*words: Word) -> Tensor:
+    """Fold words into one key; tensors broadcast.
+
+    >>> key(0, 1).item() == key(0, 1).item() != key(1, 0).item()
+    True
+    """
+    state = torch.tensor(0x9E3779B9, dtype=torch.int64)
+    for word in words:
+        if isinstance(word, Tensor):
+            low = word.to(torch.int64) & MASK
+            state = state.to(low.device)
+        else:
+            low = torch.tensor(word & MASK, dtype=torch.int64, device=state.device)
+        state = mix((state * 0x85EBCA6B + low + 0x165667B1) & MASK)
+    return state
+
+
+def uniform(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers in [0, 1), ``shape`` of them for every key: the result has shape ``k.shape + shape``."""
+    count = math.prod(shape)
+    index = torch.arange(count, device=k.device).reshape(shape)
+    words = mix((k.reshape(k.shape + (1,) * len(shape)) + index * 0x9E3779B1) & MASK)
+    # 24 bits are what a float32 holds exactly: the same numbers in every precision.
+    return (words >> 8).to(dtype) * (1.0 / (1 << 24))
+
+
+def normal(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Tensor:
+    """Standard normal numbers (Box-Muller), ``shape`` of them for every key."""
+    a = uniform(key(k, 1), shape, dtype)
+    b = uniform(key(k, 2), shape, dtype)
+    return torch.sqrt(-2.0 * torch.log1p(-a)) * torch.cos(2.0 * math.pi * b)

@@ -1,0 +1,47 @@
+"""Dropout whose mask is a function of (seed, round, client, step), so that every engine drops the same units.
+
+``nn.Dropout`` draws from a generator: under ``vmap`` it fails, and two engines would disagree. This module hashes a
+key that ``dropping`` sets for the duration of a forward pass; without a key (evaluation, teachers) it does nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from holdfast import keys
+
+_active = threading.local()
+
+
+@contextmanager
+def dropping(key: Tensor | None) -> Iterator[None]:
+    """Within this block every ``Dropout`` takes its mask from ``key``; ``None`` switches dropout off."""
+    before = getattr(_active, "key", None)
+    _active.key = key
+    try:
+        yield
+    finally:
+        _active.key = before
+
+
+class Dropout(nn.Module):
+    """Zero each unit with probability ``p`` and scale the others by ``1 / (1 - p)``, from the active key.
+
+    ``layer`` tells the layers of one network apart: give each its own number.
+    """
+
+    def __init__(self, p: float = 0.5, layer: int = 0) -> None:
+        super().__init__()
+        self.p, self.layer = p, layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        key = getattr(_active, "key", None)
+        if key is None or self.p == 0.0:
+            return x
+        draw = keys.uniform(keys.key(key, self.layer), tuple(x.shape))
+        return torch.where(draw < self.p, torch.zeros_like(x), x / (1.0 - self.p))
