@@ -1,0 +1,51 @@
+"""The parts' states at the clients: a row per client, made when the client is first drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from holdfast.engines.cohort import stack
+from holdfast.local import PerPart
+from holdfast.method import Method
+
+
+class Clients:
+    """Rows by client id. ``changed`` names the rows written since the last checkpoint."""
+
+    def __init__(self, method: Method) -> None:
+        self.stateful = method.filling("init_client")
+        self.rows: dict[int, PerPart] = {}
+        self.changed: set[int] = set()
+
+    def gather(self, ids: Iterable[int], w: Tensor) -> PerPart:
+        """The states of some clients with a client axis; new clients start from the global model ``w``."""
+        return stack([self.rows.get(i) or self._fresh(w) for i in ids])
+
+    def scatter(self, ids: list[int], states: PerPart) -> None:
+        """Keep the new states of these clients."""
+        if not self.stateful:
+            return
+        for row, i in enumerate(ids):
+            self.rows[i] = tree_map(lambda t, r=row: t[r].clone(), states)
+            self.changed.add(i)
+
+    def _fresh(self, w: Tensor) -> PerPart:
+        return {p.name: p.init_client(w) for p in self.stateful}
+
+
+def nbytes(tensors: PerPart) -> int:
+    """How many bytes travel."""
+    return sum(t.numel() * t.element_size() for part in tensors.values() for t in part.values())
+
+
+def finite_rows(tensors: PerPart, deltas: Tensor) -> Tensor:
+    """[C]: true where a client's delta and uploads are all finite."""
+    good = torch.isfinite(deltas).all(1)
+    for part in tensors.values():
+        for t in part.values():
+            good = good & torch.isfinite(t).reshape(len(t), -1).all(1)
+    return good

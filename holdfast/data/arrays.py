@@ -1,0 +1,121 @@
+"""Turn what a user has (numpy, torch, lists) into checked tensors, with errors that name what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError
+
+CHUNK = 4096
+
+
+def samples(what: str, values: Any, channels: str = "auto") -> Tensor:
+    """Inputs as uint8 or float32 [n, channels, height, width], or float32 [n, features]; all finite.
+
+    Grey images [n, height, width] get their channel. ``channels`` says where it is: ``first``, ``last``, or
+    ``auto``: last for uint8 images whose last axis is 1 or 3 and whose second is not, else first.
+    """
+    x = _tensor(what, values)
+    if len(x) == 0:
+        raise HoldfastError(f"{what} is empty; give at least one sample")
+    if x.dim() == 3:
+        x = x[:, None]
+    elif x.dim() == 4 and (channels == "last" or (channels == "auto" and _looks_last(x))):
+        x = x.permute(0, 3, 1, 2)
+    if x.dim() not in (2, 4):
+        shapes = "[n, features], [n, height, width] or [n, channels, height, width]"
+        raise HoldfastError(f"{what} must be {shapes}, not {list(x.shape)}; reshape it")
+    if x.numel() == 0:
+        raise HoldfastError(f"{what} has shape {list(x.shape)}; its samples hold no numbers")
+    x = x.contiguous() if x.dtype == torch.uint8 and x.dim() == 4 else x.float().contiguous()
+    _check_finite(what, x)
+    return x
+
+
+def _looks_last(x: Tensor) -> bool:
+    return x.dtype == torch.uint8 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3)
+
+
+def _tensor(what: str, values: Any) -> Tensor:
+    if isinstance(values, Tensor):
+        x = values.detach().cpu()
+    else:
+        try:
+            array = np.asarray(values)
+        except ValueError as error:  # numpy's word for rows of different lengths
+            raise HoldfastError(f"{what}: its samples differ in shape; make them equal") from error
+        if array.dtype.kind not in "biuf":
+            raise HoldfastError(f"{what} must be numbers, not {array.dtype}; convert it first")
+        # Torch knows no other byte order, no negative strides, no read-only memory, and not every unsigned type.
+        kind = np.uint8 if array.dtype == np.uint8 else (np.float32 if array.dtype.kind != "f" else None)
+        native = array.dtype.newbyteorder("=") if kind is None else np.dtype(kind)
+        array = np.require(array.astype(native, copy=False), requirements=["C", "W"])
+        x = torch.from_numpy(array)
+    if x.is_complex() or x.dim() == 0:
+        raise HoldfastError(f"{what} must be an array of real numbers, not {x.dtype} {list(x.shape)}")
+    return x
+
+
+def _check_finite(what: str, x: Tensor) -> None:
+    if x.dtype == torch.uint8:
+        return
+    bad, first = 0, -1
+    for start in range(0, len(x), CHUNK):
+        broken = ~torch.isfinite(x[start : start + CHUNK]).flatten(1)
+        if broken.any():
+            bad += int(broken.sum())
+            first = first if first >= 0 else start + int(broken.any(1).nonzero()[0])
+    if bad:
+        raise HoldfastError(f"{what} holds {bad} NaN or infinite numbers, first in sample {first}; clean it")
+
+
+def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tuple[Tensor, tuple[str, ...]]:
+    """Any values as numbers 0, 1, ... in sorted order (or in the order of ``names``), and their names.
+
+    >>> numbered("clients", ["b", "a", "b"])
+    (tensor([1, 0, 1]), ('a', 'b'))
+    """
+    array = _column(what, values)
+    found, inverse = np.unique(array, return_inverse=True)
+    ids = torch.from_numpy(inverse.reshape(-1).astype(np.int64))
+    words = tuple(str(value) for value in found.tolist())
+    if names is None:
+        return ids, words
+    known = {str(name): i for i, name in enumerate(names)}
+    strange = [word for word in words if word not in known]
+    if strange:
+        raise HoldfastError(f"{what}: {strange[0]!r} is not among the classes {', '.join(known)}")
+    return torch.tensor([known[word] for word in words])[ids], tuple(known)
+
+
+def labels(what: str, values: Any) -> Tensor:
+    """Labels as int64 [n], at least 0."""
+    array = _column(what, values)
+    if array.dtype.kind not in "iu":
+        raise HoldfastError(f"{what} must be integers 0, 1, 2, ..., not {array.dtype}; convert them first")
+    if len(array) and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
+        raise HoldfastError(f"{what} must be integers from 0 on, but {array.min()} to {array.max()} occur")
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def words(values: Any) -> bool:
+    """Whether labels are strings, to be numbered."""
+    return not isinstance(values, Tensor) and np.asarray(values).dtype.kind == "U"
+
+
+def _column(what: str, values: Any) -> np.ndarray:
+    """One value per sample; the [n, 1] that some libraries give is taken too."""
+    try:
+        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    except ValueError as error:
+        raise HoldfastError(f"{what} must be one value per sample; its entries differ in shape") from error
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or array.dtype.kind not in "biufU":
+        raise HoldfastError(f"{what} must be one value per sample, not {array.dtype} {list(array.shape)}")
+    return array

@@ -1,0 +1,115 @@
+"""Decoded data sets on disk, memory-mapped: the second start reads nothing it does not need.
+
+An entry is a folder of ``.npy`` files and a ``meta.json``. Its name holds a hash of the source and of every
+source file's path, size and time; an entry therefore never changes, and a changed source gets a new one.
+Entries hold plain numbers only and are opened without pickle. One that is missing or damaged is rebuilt
+without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from torch import Tensor
+
+from holdfast.data.dataset import DataSet
+
+FORMAT = "1"  # part of every hash: raise it when decoding changes
+ARRAYS = ("x", "y", "test_x", "test_y")
+
+
+def user_folder(variable: str, name: str) -> Path:
+    """The folder that an environment variable names, or ``name`` in the user's cache folder."""
+    if os.environ.get(variable):
+        return Path(os.environ[variable]).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "holdfast" / name
+
+
+def cache_dir() -> Path:
+    """Where decoded data sets are kept."""
+    return user_folder("HOLDFAST_CACHE", "decoded")
+
+
+def cached(key: str, files: Sequence[Path], decode: Callable[[], DataSet]) -> DataSet:
+    """The data set that ``decode`` makes of ``files``, from the cache where it is there.
+
+    ``key`` is the source's name with its parameters. Where the cache cannot be written (a
+    read-only home, a full disk) the decoded data set itself is given: the cache saves time and nothing else.
+    """
+    base = key.split("(")[0]
+    place = _digest(key, *(str(f.absolute()) for f in files))
+    entry = cache_dir() / f"{base}-{place}-{_digest(FORMAT, *map(_stamp, files))}"
+    found = _open(entry)
+    if found is not None:
+        return found
+    data = decode()
+    with suppress(OSError):
+        _write(entry, data)
+        for other in entry.parent.glob(f"{base}-{place}-*"):
+            if other != entry:
+                shutil.rmtree(other, ignore_errors=True)
+    return _open(entry) or data
+
+
+def _stamp(file: Path) -> str:
+    status = os.stat(file)
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _digest(*words: str) -> str:
+    content = "\n".join(words).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _open(entry: Path) -> DataSet | None:
+    """The entry, or None where it is absent or damaged in any way."""
+    try:
+        meta = json.loads((entry / "meta.json").read_text())
+        arrays = {name: _map(entry / f"{name}.npy", meta["arrays"][name]) for name in ARRAYS}
+        classes, mean, std = (tuple(meta[k]) for k in ("classes", "mean", "std"))
+        return DataSet(name=meta["name"], **arrays, classes=classes, mean=mean, std=std)
+    except Exception:  # whatever is wrong with it, the remedy is the same: decode again
+        return None
+
+
+def _map(file: Path, expected: list[object]) -> Tensor:
+    # Mode "c" is copy-on-write: torch sees writable memory, and the file cannot be changed through it.
+    array = open_memmap(file, mode="c")
+    if [str(array.dtype), *array.shape] != expected:
+        raise ValueError(f"{file} is not what meta.json says")
+    return torch.from_numpy(array)
+
+
+def _write(entry: Path, data: DataSet) -> None:
+    """Write aside and rename, so that no one ever sees half an entry."""
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=entry.parent))
+    try:
+        kinds: dict[str, list[object]] = {}
+        for name in ARRAYS:
+            array: np.ndarray = getattr(data, name).contiguous().numpy()
+            np.save(aside / f"{name}.npy", array, allow_pickle=False)
+            kinds[name] = [str(array.dtype), *array.shape]
+        meta = {
+            "name": data.name,
+            "classes": data.classes,
+            "mean": data.mean,
+            "std": data.std,
+            "arrays": kinds,
+        }
+        (aside / "meta.json").write_text(json.dumps(meta))
+        shutil.rmtree(entry, ignore_errors=True)  # only a damaged entry can be in the way
+        os.rename(aside, entry)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,129 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in the authors' "Python version": pickled batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from holdfast.data.dataset import DataSet
+from holdfast.data.pickles import read_pickle
+from holdfast.data.sources import Source, check_present, normalise_param, normalised, stored
+from holdfast.errors import HoldfastError
+
+PIXELS = 3 * 32 * 32
+
+
+def read_batch(file: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images [n, 3, 32, 32] and labels [n] of one batch file, checked."""
+    content = read_pickle(file)
+    x, y = content.get("data"), content.get(key)
+    if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != PIXELS:
+        raise HoldfastError(f"{file}: its 'data' must be bytes [n, {PIXELS}], not {_kind(x)}; fetch it again")
+    if not isinstance(y, list) or not all(type(label) is int for label in y):
+        raise HoldfastError(f"{file}: its '{key}' must be a list of integers, not {_kind(y)}; fetch it again")
+    if len(x) != len(y) or not y:
+        raise HoldfastError(f"{file}: {len(y)} labels for {len(x)} images; fetch it again")
+    if min(y) < 0 or max(y) >= classes:
+        raise HoldfastError(f"{file}: a label is outside 0 to {classes - 1}; fetch it again")
+    return x.reshape(-1, 3, 32, 32), np.asarray(y, np.int64)
+
+
+def read_names(file: Path, key: str, classes: int) -> tuple[str, ...]:
+    """The class names of the meta file."""
+    names = read_pickle(file).get(key)
+    if (
+        not isinstance(names, list)
+        or len(names) != classes
+        or not all(type(n) in (bytes, str) for n in names)
+    ):
+        raise HoldfastError(
+            f"{file}: its '{key}' must be {classes} names, not {_kind(names)}; fetch it again"
+        )
+    return tuple(n.decode("latin1") if isinstance(n, bytes) else n for n in names)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {list(value.shape)}"
+    return "absent" if value is None else type(value).__name__
+
+
+@dataclass(frozen=True)
+class Cifar(Source):
+    """What the two share; each states its folder, its files and its keys."""
+
+    folder: ClassVar[str]
+    train: ClassVar[tuple[str, ...]]
+    test: ClassVar[str]
+    meta: ClassVar[str]
+    labels: ClassVar[str]
+    names: ClassVar[str]
+    classes: ClassVar[int]
+    mean: ClassVar[tuple[float, ...]]
+    std: ClassVar[tuple[float, ...]]
+
+    normalise: str = normalise_param()
+
+    def place(self, data_dir: Path) -> Path:
+        return data_dir / self.folder
+
+    def files(self, data_dir: Path) -> list[Path]:
+        return [self.place(data_dir) / name for name in (*self.train, self.test, self.meta)]
+
+    def missing(self, data_dir: Path) -> list[str]:
+        return [file.name for file in self.files(data_dir) if not file.is_file()]
+
+    def count(self, data_dir: Path) -> tuple[int, int]:
+        data = self.load(data_dir)
+        return len(data.y), len(data.test_y)
+
+    def load(self, data_dir: Path) -> DataSet:
+        check_present(self, data_dir)
+        files = self.files(data_dir)
+        data = stored(self.name, files, lambda: self._decode(files))
+        return normalised(data, self.normalise, self.mean, self.std)
+
+    def _decode(self, files: list[Path]) -> DataSet:
+        *batches, meta = files
+        names = read_names(meta, self.names, self.classes)
+        pairs = [read_batch(file, self.labels, self.classes) for file in batches]
+        x, y = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*pairs[:-1], strict=True))
+        # A copy: the arrays of a pickle are views of its bytes, which may not be written.
+        test_x, test_y = (torch.from_numpy(part.copy()) for part in pairs[-1])
+        return DataSet(self.name, x, y, test_x, test_y, names)
+
+
+@dataclass(frozen=True)
+class Cifar10(Cifar):
+    """Ten classes of 5,000 training and 1,000 test images, 32x32 in colour."""
+
+    name: ClassVar[str] = "cifar10"
+    folder: ClassVar[str] = "cifar-10-batches-py"
+    train: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{b}" for b in range(1, 6))
+    test: ClassVar[str] = "test_batch"
+    meta: ClassVar[str] = "batches.meta"
+    labels: ClassVar[str] = "labels"
+    names: ClassVar[str] = "label_names"
+    classes: ClassVar[int] = 10
+    mean: ClassVar[tuple[float, ...]] = (0.4914, 0.4822, 0.4465)
+    std: ClassVar[tuple[float, ...]] = (0.2470, 0.2435, 0.2616)
+
+
+@dataclass(frozen=True)
+class Cifar100(Cifar):
+    """A hundred classes (the fine labels) of 500 training and 100 test images, 32x32 in colour."""
+
+    name: ClassVar[str] = "cifar100"
+    folder: ClassVar[str] = "cifar-100-python"
+    train: ClassVar[tuple[str, ...]] = ("train",)
+    test: ClassVar[str] = "test"
+    meta: ClassVar[str] = "meta"
+    labels: ClassVar[str] = "fine_labels"
+    names: ClassVar[str] = "fine_label_names"
+    classes: ClassVar[int] = 100
+    mean: ClassVar[tuple[float, ...]] = (0.5071, 0.4865, 0.4409)
+    std: ClassVar[tuple[float, ...]] = (0.2673, 0.2564, 0.2762)

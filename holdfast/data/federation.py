@@ -1,0 +1,164 @@
+"""A federation: training data on the device, one list of samples per client, test data, optional public data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast import keys
+from holdfast.data.augment import crop_and_flip
+from holdfast.data.dataset import DataSet
+from holdfast.data.noise import perturb
+from holdfast.data.splits import Deal, deal
+from holdfast.errors import HoldfastError
+from holdfast.part import Batch
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Who holds what. Made by ``federate``; ``to`` moves it to a device."""
+
+    data: DataSet
+    deal: Deal
+    split: str
+    seed: int
+    public: Tensor  # sample numbers held out of training for the server
+    augment: bool = False
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def clients(self) -> int:
+        return len(self.deal.offsets) - 1
+
+    @property
+    def classes(self) -> int:
+        return len(self.data.classes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.data.x.shape[1:])
+
+    @property
+    def device(self) -> torch.device:
+        return self.data.x.device
+
+    @property
+    def occupied(self) -> np.ndarray:
+        """The clients that have samples: the others are never drawn."""
+        return np.flatnonzero(self.deal.sizes)
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Federation:
+        """The same federation with its samples on a device and its inputs in a precision."""
+        d = self.data
+        moved = DataSet(
+            d.name,
+            d.x.to(device),
+            d.y.to(device),
+            d.test_x.to(device),
+            d.test_y.to(device),
+            d.classes,
+            d.mean,
+            d.std,
+            d.groups,
+        )
+        return Federation(
+            moved, self.deal, self.split, self.seed, self.public.to(device), self.augment, dtype
+        )
+
+    def inputs(self, stored: Tensor) -> Tensor:
+        """Stored samples as the network wants them: scaled and normalised. Any leading axes."""
+        x = stored.to(self.dtype)
+        if stored.dtype == torch.uint8:
+            x = x / 255
+        if self.data.mean:
+            shape = (-1,) + (1,) * (len(self.shape) - 1)
+            mean, std = (
+                torch.tensor(v, dtype=x.dtype, device=x.device).reshape(shape)
+                for v in (self.data.mean, self.data.std)
+            )
+            x = (x - mean) / std
+        return x
+
+    def samples(self, index: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of sample numbers, as their client sees them: with its feature noise."""
+        x = self.inputs(self.data.x[index])
+        if self.deal.noise is not None:
+            noise = self.deal.noise
+            spread = (
+                sigma.to(x.dtype)
+                .reshape(sigma.shape + (1,) * (index.dim() - sigma.dim()))
+                .expand(index.shape)
+            )
+            x = perturb(x, index, spread, noise.mean, noise.share, self.seed)
+        return x, self.data.y[index]
+
+    def batch(self, index: Tensor, sigma: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Like ``samples``, augmented where the run asks for it: one key per client."""
+        x, y = self.samples(index, sigma)
+        return (x if key is None else crop_and_flip(x, key)), y
+
+    def public_batches(self, size: int) -> Iterator[Batch]:
+        """The public data in batches."""
+        for index in torch.split(self.public, size):
+            x, y = self.inputs(self.data.x[index]), self.data.y[index]
+            yield Batch(x, y, torch.ones_like(y, dtype=torch.bool))
+
+    def counts(self, ids: np.ndarray) -> Tensor:
+        """Samples per class of some clients, [C, classes]."""
+        labels = [self.data.y[torch.from_numpy(self.deal.client(int(i))).to(self.device)] for i in ids]
+        return torch.stack([torch.bincount(y, minlength=self.classes) for y in labels])
+
+
+def federate(
+    data: DataSet,
+    split: str = "dirichlet(0.3)",
+    clients: int = 20,
+    seed: int = 0,
+    public: float = 0.0,
+    augment: bool = False,
+) -> Federation:
+    """Deal a data set to clients, after holding out a stratified ``public`` fraction of the training data."""
+    refuse_bad_samples(data)
+    labels = data.y.cpu().numpy()
+    held = hold_out(labels, public, seed) if public else np.empty(0, np.int64)
+    rest = np.setdiff1d(np.arange(len(labels)), held)
+    groups = None if data.groups is None else data.groups.cpu().numpy()[rest]
+    dealt = deal(split, labels[rest], clients, seed, groups)
+    dealt = Deal(rest[dealt.index], dealt.offsets, dealt.noise)
+    if augment and data.x.dim() != 4:
+        raise HoldfastError(
+            f"augmentation needs images, but the samples of {data.name} have shape {tuple(data.x.shape[1:])}"
+        )
+    return Federation(data, dealt, split, seed, torch.from_numpy(held), augment)
+
+
+def hold_out(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """A stratified choice of samples: the same share of every class, at least one of each."""
+    if not 0 < fraction < 1:
+        raise HoldfastError(f"public must be a fraction in (0, 1), not {fraction:g}")
+    rng = np.random.default_rng([seed, keys.PART])
+    picked = []
+    for c in np.unique(labels):
+        own = np.flatnonzero(labels == c)
+        picked.append(rng.choice(own, max(1, round(fraction * len(own))), replace=False))
+    return np.sort(np.concatenate(picked))
+
+
+def refuse_bad_samples(data: DataSet) -> None:
+    """NaN or inf in the data, or labels without a class, would spoil every client: refuse them at the door."""
+    for name, x in (("training", data.x), ("test", data.test_x)):
+        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            bad = (~torch.isfinite(x.reshape(len(x), -1)).all(1)).nonzero()[0, 0]
+            raise HoldfastError(
+                f"the {name} data of {data.name} hold NaN or inf, first in sample {int(bad)}: clean them"
+            )
+    for name, y in (("training", data.y), ("test", data.test_y)):
+        if len(y) == 0 or int(y.min()) < 0 or int(y.max()) >= len(data.classes):
+            raise HoldfastError(
+                f"the {name} labels of {data.name} must be 0..{len(data.classes) - 1} and not empty"
+            )

@@ -1,0 +1,151 @@
+"""The data sets a user can name: ``digits``, ``mnist``, ``cifar10``, ``folder('pictures')``, ...
+
+Each is a small dataclass that knows where its files lie below the data folder and how to read them; the
+layouts are those in which the data sets are published. To add one, write a ``Source`` into any file of this
+folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.cache import cached, user_folder
+from holdfast.data.dataset import DataSet
+from holdfast.data.prepare import moments
+from holdfast.errors import HoldfastError
+from holdfast.named import Named, build, one, param
+
+
+@dataclass(frozen=True)
+class Source(Named):
+    """A named data set; its fields say how it is to be read."""
+
+    def place(self, data_dir: Path) -> Path:
+        """The folder that holds its files."""
+        raise NotImplementedError
+
+    def missing(self, data_dir: Path) -> list[str]:
+        """The names, below ``place``, of what is needed and not there."""
+        raise NotImplementedError
+
+    def count(self, data_dir: Path) -> tuple[int, int]:
+        """How many training and test samples there are, without a long wait."""
+        raise NotImplementedError
+
+    def load(self, data_dir: Path) -> DataSet:
+        """The samples, or an error that says which file is absent or damaged."""
+        raise NotImplementedError
+
+
+@cache
+def sources() -> dict[str, type[Source]]:
+    """Every source of this folder by name."""
+    package = importlib.import_module("holdfast.data")
+    for module in pkgutil.iter_modules(package.__path__, "holdfast.data."):
+        importlib.import_module(module.name)
+    return {cls.name: cls for cls in _below(Source) if cls.name}
+
+
+def _below(cls: type[Source]) -> Iterator[type[Source]]:
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _below(sub)
+
+
+def source(text: str) -> Source:
+    """The source that a string such as ``cinic10(valid=true)`` names."""
+    return build(one(text, "data set"), sources(), "data set")
+
+
+def default_dir() -> Path:
+    """The data folder where none is given: ``$HOLDFAST_DATA``, or a folder in the user's cache."""
+    return user_folder("HOLDFAST_DATA", "data")
+
+
+def load(text: str, data_dir: Path | None = None) -> DataSet:
+    """Read the data set that ``text`` names from ``data_dir``.
+
+    >>> load("digits").x.shape[1:]
+    torch.Size([1, 8, 8])
+    """
+    return source(text).load(data_dir or default_dir())
+
+
+def normalise_param() -> Any:
+    """The parameter of every published data set: whose channel statistics normalise it."""
+    doc = "channel mean and deviation: those usually published, computed from the training images, or none"
+    return param("published", doc, choices=("published", "computed", "none"))
+
+
+def normalised(data: DataSet, how: str, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
+    """The data set with the statistics asked for; where none are published, the computed ones stay."""
+    if how == "none":
+        return replace(data, mean=(), std=())
+    return replace(data, mean=mean, std=std) if how == "published" and mean else data
+
+
+def stored(key: str, files: Sequence[Path], decode: Callable[[], DataSet]) -> DataSet:
+    """The data set that ``decode`` reads from ``files``, decoded once, with its computed statistics.
+
+    ``key`` is the source's name with those parameters that change what is decoded.
+    """
+
+    def decode_and_measure() -> DataSet:
+        data = decode()
+        mean, std = moments(data.x)
+        return replace(data, mean=mean, std=std)
+
+    return cached(key, files, decode_and_measure)
+
+
+def check_present(source: Source, data_dir: Path) -> None:
+    """Raise the error for a data set that is not there: the files, the folder and the two remedies."""
+    missing = source.missing(data_dir)
+    if missing:
+        remedy = f"fetch them with `holdfast data fetch {source.name}` or put them there"
+        raise HoldfastError(
+            f"{source.name}: {shortened(missing)} not found in {source.place(data_dir)}; {remedy}"
+        )
+
+
+def shortened(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of ``holdfast data list``."""
+
+    name: str
+    present: bool
+    folder: Path
+    train: int = 0
+    test: int = 0
+    missing: tuple[str, ...] = ()
+    problem: str = ""  # why files that are there cannot be read
+
+
+def listing(data_dir: Path | None = None) -> list[Row]:
+    """What is there, for every source that needs no parameters."""
+    root = data_dir or default_dir()
+    plain = [cls for cls in sources().values() if all(f.default is not MISSING for f in fields(cls))]
+    return [_row(cls(), root) for cls in sorted(plain, key=lambda cls: cls.name)]
+
+
+def _row(source: Source, data_dir: Path) -> Row:
+    folder = source.place(data_dir)
+    missing = tuple(source.missing(data_dir))
+    if missing:
+        return Row(source.name, False, folder, missing=missing)
+    try:
+        train, test = source.count(data_dir)
+    except HoldfastError as error:
+        return Row(source.name, True, folder, problem=str(error))
+    return Row(source.name, True, folder, train, test)

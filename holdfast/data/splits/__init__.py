@@ -1,0 +1,31 @@
+"""How data is dealt to clients: ``iid``, ``dirichlet(0.3)``, ``shards(2)``, sums such as ``dirichlet(0.5)+noise(0.5)``."""
+
+from holdfast.data.splits.base import Dealer, Split
+from holdfast.data.splits.classes import Classes
+from holdfast.data.splits.dealt import Deal, Noise
+from holdfast.data.splits.dirichlet import Dirichlet
+from holdfast.data.splits.given import Given
+from holdfast.data.splits.iid import Iid
+from holdfast.data.splits.noise import FeatureNoise
+from holdfast.data.splits.quantity import Quantity
+from holdfast.data.splits.shards import Shards
+from holdfast.data.splits.sums import SPLITS, Sum, deal, read, total
+
+__all__ = [
+    "SPLITS",
+    "Classes",
+    "Deal",
+    "Dealer",
+    "Dirichlet",
+    "FeatureNoise",
+    "Given",
+    "Iid",
+    "Noise",
+    "Quantity",
+    "Shards",
+    "Split",
+    "Sum",
+    "deal",
+    "read",
+    "total",
+]

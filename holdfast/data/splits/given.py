@@ -1,0 +1,32 @@
+"""given: data that comes with its clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.data.splits.base import Split
+from holdfast.errors import HoldfastError
+
+
+@dataclass(frozen=True)
+class Given(Split):
+    """Every group of the data is a client, in the order of the group numbers."""
+
+    name = "given"
+
+    def owners(self, groups: np.ndarray | None, samples: int, clients: int) -> np.ndarray:
+        """The client of every sample: int64 [samples]."""
+        if groups is None:
+            raise HoldfastError("given: this data has no groups; use a split such as iid or dirichlet(0.3)")
+        if np.shape(groups) != (samples,):
+            raise HoldfastError(
+                f"given: groups must hold one number per sample, [{samples}], not {list(np.shape(groups))}"
+            )
+        names, owner = np.unique(np.asarray(groups), return_inverse=True)
+        if len(names) != clients:
+            raise HoldfastError(
+                f"given: the data has {len(names)} groups; use clients={len(names)}, not {clients}"
+            )
+        return owner.astype(np.int64, copy=False)

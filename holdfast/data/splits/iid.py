@@ -1,0 +1,30 @@
+"""iid: the samples are shuffled and dealt in equal hands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.data.splits.base import Dealer
+from holdfast.data.splits.dealt import tally
+from holdfast.data.splits.tables import shares
+
+
+@dataclass(frozen=True)
+class Iid(Dealer):
+    """Every client gets a random ``n/N`` samples (sizes differ by at most one), as in McMahan et al. 2017.
+
+    With more clients than samples some are empty.
+    """
+
+    name = "iid"
+
+    def plan(self, counts: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
+        return np.tile(counts / clients, (clients, 1))
+
+    def table(self, counts: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
+        n = int(counts.sum())
+        sizes = rng.permutation(shares(np.ones(clients), n, 0.0))
+        owner = rng.permutation(np.repeat(np.arange(clients), sizes))
+        return tally(owner, np.repeat(np.arange(len(counts)), counts), clients, len(counts))

@@ -1,0 +1,38 @@
+"""noise: the same samples seen through clients' different sensors."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass
+
+import numpy as np
+
+from holdfast.data.splits.base import Split, stream
+from holdfast.data.splits.dealt import Noise
+from holdfast.named import param
+
+
+@dataclass(frozen=True)
+class FeatureNoise(Split):
+    """Gaussian noise on the features (FNR-FL Eq. 2): ``x' = x + (eps * M(x)) * sigma_i + mu``, ``eps ~ N(0, 1)``.
+
+    ``spread`` says what a client's ``sigma_i`` is, i = 1..N: ``fixed``: sigma; ``ramp``: ``sigma * i/N`` (Li
+    et al. 2022); ``drawn``: uniform in [0, sigma]. The paper leaves its mask M open: here each number of a
+    sample is in it with probability ``mask``. Noise belongs to the sample: it is the same in every round.
+    Alone, the split is iid.
+    """
+
+    name = "noise"
+    sigma: float = param(MISSING, "standard deviation of the noise (the largest, when spread)", low=0)
+    spread: str = param("fixed", "how sigma varies over clients", choices=("fixed", "ramp", "drawn"))
+    mask: float = param(1.0, "share of a sample's numbers that get noise", low=0, high=1)
+    mean: float = param(0.0, "mean of the noise, added to all numbers")
+
+    def draw(self, clients: int, seed: int) -> Noise:
+        """The noise of every client."""
+        if self.spread == "ramp":
+            share = np.arange(1, clients + 1) / clients
+        elif self.spread == "drawn":
+            share = stream(seed, self.name).random(clients)
+        else:
+            share = np.ones(clients)
+        return Noise((self.sigma * share).astype(np.float32), self.mean, self.mask, seed)

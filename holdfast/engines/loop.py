@@ -1,0 +1,69 @@
+"""The reference engine: one client after the other, on exactly its own samples, with plain autograd."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from holdfast.engines.cohort import Cohort, Trained, stack
+from holdfast.local import Job, Local, Objective, Who
+from holdfast.part import Batch, Gradient
+
+
+class Loop:
+    """Trains a cohort client after client."""
+
+    name = "loop"
+
+    def __init__(self, local: Local) -> None:
+        self.local = local
+
+    def train(self, job: Job, cohort: Cohort) -> Trained:
+        rows = [self._client(job, cohort, i) for i in range(cohort.size)]
+        deltas, uploads, states, losses = zip(*rows, strict=True)
+        return Trained(torch.stack(deltas), stack(list(uploads)), stack(list(states)), torch.stack(losses))
+
+    def _client(self, job: Job, cohort: Cohort, i: int) -> tuple:
+        local, plan = self.local, cohort.plan
+        who, state = exact(cohort.who, i), tree_map(lambda t: t[i], cohort.states)
+        w = job.w0.clone() if cohort.start is None else cohort.start[i].clone()
+        scratch = local.begin(job, who, state)
+        total, k = torch.zeros_like(job.lr), torch.zeros((), dtype=torch.int64, device=w.device)
+        for e in range(plan.epochs):
+            epoch = torch.full_like(k, e)
+            scratch = local.epoch(job, who, state, scratch, w, epoch)
+            for s in range(plan.steps[i]):
+                k = k + 1
+                index = plan.index[i, e, s][plan.mask[i, e, s]]
+                x, y = local.federation.batch(index, who.sigma, local.augment_key(job, who.id, k))
+                batch = Batch(x, y, torch.ones_like(y, dtype=torch.bool))
+                w, scratch, loss = local.step(self.differentiate, job, who, state, scratch, w, batch, k, epoch)
+                total = total + loss
+        delta, uploads, states = local.end(job, who, state, scratch, w)
+        return delta, uploads, states, total / max(1, int(k))
+
+    def differentiate(self, objective: Objective, w: Tensor, rate: Tensor | None) -> Gradient:
+        """The gradient by autograd. Parameters that are frozen as a whole are not differentiated at all."""
+        layout = self.local.net.layout
+        pieces = {name: p.detach() for name, p in layout.split(w).items()}
+        moving = dict.fromkeys(pieces, True)
+        if rate is not None and rate.dim():
+            alive = torch.stack([r.any() for r in torch.split(rate, layout.sizes)]).tolist()
+            moving = dict(zip(pieces, alive, strict=True))
+        for name, piece in pieces.items():
+            piece.requires_grad_(moving[name])
+        free = [p for p in pieces.values() if p.requires_grad]
+        total, task = objective(pieces)
+        if not free:
+            return torch.zeros_like(w), task.detach()
+        found = iter(torch.autograd.grad(total, free, allow_unused=True, materialize_grads=True))
+        grads = {name: next(found) if moving[name] else torch.zeros_like(p) for name, p in pieces.items()}
+        return layout.join(grads), task.detach()
+
+
+def exact(who: Who, i: int) -> Who:
+    """Client ``i`` without padding."""
+    one = Who(*(field[i] for field in who))
+    n = int(one.n)
+    return one._replace(own=one.own[:n], there=one.there[:n])

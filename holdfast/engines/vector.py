@@ -1,0 +1,103 @@
+"""The fast engine: the whole cohort as one batch, by ``torch.func.vmap`` over clients.
+
+Clients of different sizes are padded: short batches carry a mask, and clients are sorted by their number of steps, so
+that those still busy at a step are the first rows and only these are computed. A cohort too large for memory is
+trained in slices, with the same result.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+from torch.utils._pytree import tree_map
+
+from holdfast.engines.cohort import Cohort, Trained, join
+from holdfast.local import Job, Local, Objective, PerPart, Who
+from holdfast.part import Batch, Gradient
+
+
+class Vector:
+    """Trains a cohort at once. ``slice`` limits how many clients are trained together; None means: what fits."""
+
+    name = "vector"
+
+    def __init__(self, local: Local, slice: int | None = None) -> None:
+        self.local, self.slice = local, slice
+        self._begin = vmap(local.begin, in_dims=(None, 0, 0))
+        self._epoch = vmap(local.epoch, in_dims=(None, 0, 0, 0, 0, None))
+        self._end = vmap(local.end, in_dims=(None, 0, 0, 0, 0))
+        self._step = vmap(self._one_step, in_dims=(None, 0, 0, 0, 0, 0, 0, 0, 0, None))
+
+    def train(self, job: Job, cohort: Cohort) -> Trained:
+        order = sorted(range(cohort.size), key=lambda i: -cohort.plan.steps[i])
+        cohort = permute(cohort, order)
+        width = self.slice or fitting(self.local, cohort)
+        pieces = [self._train(job, cohort.rows(i, min(i + width, cohort.size))) for i in range(0, cohort.size, width)]
+        back = torch.argsort(torch.tensor(order, device=job.w0.device))
+        found = join(pieces)
+        uploads, states = tree_map(lambda t: t[back], (found.uploads, found.states))
+        return Trained(found.deltas[back], uploads, states, found.loss[back])
+
+    def _train(self, job: Job, cohort: Cohort) -> Trained:
+        who, plan = cohort.who, cohort.plan
+        w = (job.w0.expand(cohort.size, -1) if cohort.start is None else cohort.start).clone()
+        scratch = tree_map(torch.clone, self._begin(job, who, cohort.states))
+        total = torch.zeros(cohort.size, dtype=w.dtype, device=w.device)
+        k = torch.zeros(cohort.size, dtype=torch.int64, device=w.device)
+        for e in range(plan.epochs):
+            epoch = torch.tensor(e, device=w.device)
+            scratch = tree_map(torch.clone, self._epoch(job, who, cohort.states, scratch, w, epoch))
+            for s in range(max(plan.steps)):
+                busy = sum(steps > s for steps in plan.steps)
+                rows = Who(*(field[:busy] for field in who))
+                states, now = tree_map(lambda t, b=busy: t[:b], (cohort.states, scratch))
+                k[:busy] += 1
+                index, mask = plan.index[:busy, e, s], plan.mask[:busy, e, s]
+                key = self.local.augment_key(job, rows.id, k[:busy])
+                x, y = self.local.federation.batch(index, rows.sigma, key)
+                moved, now, loss = self._step(job, rows, states, now, w[:busy], x, y, mask, k[:busy], epoch)
+                w[:busy] = moved
+                total[:busy] += loss
+                tree_map(lambda old, new, b=busy: old[:b].copy_(new), scratch, now)
+        deltas, uploads, states = self._end(job, who, cohort.states, scratch, w)
+        return Trained(deltas, uploads, states, total / k.clamp(min=1))
+
+    def _one_step(
+        self, job: Job, who: Who, state: PerPart, scratch: PerPart, w: Tensor, x: Tensor, y: Tensor, mask: Tensor,
+        k: Tensor, epoch: Tensor,
+    ) -> tuple[Tensor, PerPart, Tensor]:  # fmt: skip
+        return self.local.step(differentiate, job, who, state, scratch, w, Batch(x, y, mask), k, epoch)
+
+
+def differentiate(objective: Objective, w: Tensor, rate: Tensor | None) -> Gradient:
+    """The gradient as a function transform, which composes with ``vmap``."""
+    g, (_, task) = grad_and_value(objective, has_aux=True)(w)
+    return g, task
+
+
+def permute(cohort: Cohort, order: list[int]) -> Cohort:
+    """The same clients in another order."""
+    at = torch.tensor(order, device=cohort.who.id.device)
+    plan = type(cohort.plan)(cohort.plan.index[at], cohort.plan.mask[at], [cohort.plan.steps[i] for i in order])
+    start = None if cohort.start is None else cohort.start[at]
+    return Cohort(Who(*(f[at] for f in cohort.who)), tree_map(lambda t: t[at], cohort.states), plan, start)
+
+
+def fitting(local: Local, cohort: Cohort) -> int:
+    """How many clients to train at once: what fits into half of the memory (all of it, so that it never varies)."""
+    net, batch = local.net, cohort.plan.index.shape[-1]
+    models = 1 + len(local.by_hook["teachers"]) + len(local.by_hook["begin"])
+    item = net.initial.element_size()
+    vectors = (8 + 2 * len(local.method.parts)) * net.layout.size * item
+    activations = 4 * models * batch * (net.activations + net.inputs) * item
+    return max(1, int(memory(net.device) / 2 // (vectors + activations)))
+
+
+def memory(device: torch.device) -> float:
+    """The bytes of the device."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[1])
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

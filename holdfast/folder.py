@@ -1,0 +1,100 @@
+"""A run on disk: ``config.toml``, ``history.jsonl``, ``checkpoint/``, ``summary.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from holdfast.config import FIELDS, Config, read_config
+from holdfast.errors import HoldfastError
+from holdfast.history import Record, read_history
+
+CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
+OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, "report.html")
+MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir")  # what a resumed run may set anew
+
+
+class RunFolder:
+    """One folder, opened for one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / CHECKPOINT
+
+    def create(self, config: Config, overwrite: bool) -> None:
+        """Start a new run here; an older one is kept unless it may be overwritten."""
+        if self.path.exists() and not self.path.is_dir():
+            raise HoldfastError(f"{self.path} is a file, not a folder for a run: choose another --out")
+        if (self.path / CONFIG).exists():
+            if not overwrite:
+                raise HoldfastError(f"{self.path} already holds a {self._state()} run: add --resume or --overwrite")
+            self._remove()
+        elif self.path.exists() and any(self.path.iterdir()):
+            raise HoldfastError(f"{self.path} is not empty and holds no run: choose another --out")
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / HISTORY).write_text("")
+        _replace(self.path / CONFIG, config.to_toml())
+
+    def stored(self) -> Config:
+        """The config of the run that is here."""
+        if not (self.path / CONFIG).exists():
+            raise HoldfastError(f"{self.path} holds no run to resume")
+        return Config(**read_config(self.path / CONFIG))
+
+    def reopen(self, config: Config, done: int) -> list[Record]:
+        """Go on with the run that is here: cut the history back to the checkpoint's round and return it."""
+        records = read_history(self.path / HISTORY, done)
+        _replace(self.path / HISTORY, "".join(r.line() for r in records))
+        _replace(self.path / CONFIG, config.to_toml())
+        return records
+
+    def append(self, record: Record) -> None:
+        with (self.path / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(record.line())
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        _replace(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+
+    def _state(self) -> str:
+        return "finished" if (self.path / SUMMARY).exists() else "started"
+
+    def _remove(self) -> None:
+        for name in OURS:
+            path = self.path / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.exists():
+                path.unlink()
+
+
+def same_run(stored: Config, asked: dict[str, Any]) -> Config:
+    """The stored run with the settings it may change; any other difference is an error."""
+    for name, value in asked.items():
+        if name in FIELDS and name not in MAY_CHANGE and value != getattr(stored, name):
+            raise HoldfastError(
+                f"the run here has {name} = {getattr(stored, name)}, not {value}: resume it without that setting, or "
+                "start anew with --overwrite"
+            )
+    return stored.changed(**{k: v for k, v in asked.items() if k in MAY_CHANGE})
+
+
+def fresh_folder(root: Path, method: str, data: str) -> Path:
+    """A new folder name below ``root`` that says what runs there: ``runs/fedbug-0.4-digits-001``."""
+    words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{method} {data}").strip("-.").lower()[:60]
+    number = 1
+    while (root / f"{words}-{number:03d}").exists():
+        number += 1
+    return root / f"{words}-{number:03d}"
+
+
+def _replace(path: Path, text: str) -> None:
+    aside = path.with_name(path.name + ".part")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, path)

@@ -1,0 +1,72 @@
+"""What happened in each round: one JSON object per line of ``history.jsonl``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import HoldfastError
+
+
+@dataclass(frozen=True)
+class Record:
+    """One round. Accuracies are fractions of 1; they are None in rounds without evaluation."""
+
+    round: int
+    test_accuracy: float | None
+    test_loss: float | None
+    train_loss: float | None
+    seconds: float
+    upload_bytes: int
+    download_bytes: int
+    cohort: list[int]
+    skipped: list[int] = field(default_factory=list)  # clients whose update was not finite
+
+    def line(self) -> str:
+        return json.dumps(asdict(self)) + "\n"
+
+
+def read_history(path: Path, upto: int) -> list[Record]:
+    """The records of rounds 1..upto. Later lines, left by a round that was cut off, are passed over."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"cannot read {path}: {error}") from error
+    records: list[Record] = []
+    for expected, line in zip(range(1, upto + 1), lines, strict=False):
+        try:
+            record = Record(**json.loads(line))
+            good = record.round == expected
+        except (ValueError, TypeError):
+            good = False
+        if not good:
+            raise HoldfastError(
+                f"{path} is damaged at line {expected}: the last good round is {expected - 1}; restore the file, or start "
+                "anew with --overwrite"
+            )
+        records.append(record)
+    if len(records) < upto:
+        raise HoldfastError(
+            f"{path} ends at round {len(records)}, its last good round, but the checkpoint is of round {upto}: restore the "
+            "file, or start anew with --overwrite"
+        )
+    return records
+
+
+def summarize(records: Sequence[Record]) -> dict[str, Any]:
+    """Final, best and mean-of-last-five accuracy, time and traffic of a run."""
+    scores = [r.test_accuracy for r in records if r.test_accuracy is not None]
+    last = scores[-5:]
+    return {
+        "rounds": len(records),
+        "final_accuracy": scores[-1] if scores else None,
+        "best_accuracy": max(scores) if scores else None,
+        "last5_accuracy": sum(last) / len(last) if last else None,
+        "seconds": sum(r.seconds for r in records),
+        "upload_bytes": sum(r.upload_bytes for r in records),
+        "download_bytes": sum(r.download_bytes for r in records),
+        "skipped_updates": sum(len(r.skipped) for r in records),
+    }

@@ -1,0 +1,177 @@
+"""One client's local training: begin, steps, end. The only place where it is written; engines call it.
+
+    w  <-  w - lr * rate * direction(gradient(task loss + penalties))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from holdfast import keys
+from holdfast.data.federation import Federation
+from holdfast.method import Method
+from holdfast.models.net import Net, Out
+from holdfast.part import Batch, Client, Gradient, Part, Tensors
+
+PerPart = dict[str, Tensors]
+Objective = Callable[[object], tuple[Tensor, Tensor]]  # model -> (objective, task loss)
+Differentiate = Callable[[Objective, Tensor, Tensor | None], Gradient]  # (objective, w, rate)
+CHUNK = 256  # samples at a time when a part runs over a client's data
+
+
+class Job(NamedTuple):
+    """What every client of a cohort is told: the same for all."""
+
+    w0: Tensor
+    lr: Tensor
+    round: Tensor
+    messages: PerPart
+
+
+class Who(NamedTuple):
+    """One client, or with a leading axis a cohort. ``own`` lists its samples, padded where ``there`` is false."""
+
+    id: Tensor
+    n: Tensor
+    counts: Tensor
+    S: Tensor
+    K: Tensor
+    own: Tensor
+    there: Tensor
+    sigma: Tensor
+
+
+class Local:
+    """Local training under a method. ``differentiate`` is how the engine takes gradients."""
+
+    def __init__(self, net: Net, method: Method, federation: Federation, seed: int, trip: int = 0) -> None:
+        self.net, self.method, self.federation = net, method, federation
+        self.seed, self.trip = seed, trip
+        self.rated = bool(method.filling("rate"))
+        self.lr_part = method.single("lr")
+        self.loss_part = method.single("task_loss")
+        self.gradient_part = method.single("gradient")
+        self.by_hook = {h: method.filling(h) for h in ("begin", "epoch", "teachers", "rate", "penalty", "direction", "end")}
+
+    def begin(self, job: Job, who: Who, state: PerPart) -> PerPart:
+        """Every part's scratch before the first step."""
+        c = self._client(job, who)
+        return {p.name: p.begin(self._own(c, p, job, state, {})) for p in self.by_hook["begin"]}
+
+    def epoch(self, job: Job, who: Who, state: PerPart, local: PerPart, w: Tensor, epoch: Tensor) -> PerPart:
+        """Every part's scratch at the start of an epoch."""
+        c = self._client(job, who)
+        c.epoch = epoch
+        return local | {p.name: p.epoch(self._own(c, p, job, state, local), w) for p in self.by_hook["epoch"]}
+
+    def step(
+        self, differentiate: Differentiate, job: Job, who: Who, state: PerPart, local: PerPart, w: Tensor,
+        batch: Batch, k: Tensor, epoch: Tensor,
+    ) -> tuple[Tensor, PerPart, Tensor]:  # fmt: skip
+        """One local step: the new model, the new scratch, the batch's task loss before the step."""
+        c = self._client(job, who)
+        c.k, c.epoch = k, epoch
+
+        def own(part: Part) -> Client:
+            return self._own(c, part, job, state, local)
+
+        c.rate = self._rate(own)
+        lr = self.lr_part.lr(own(self.lr_part)) if self.lr_part else c.lr
+        c.eta = lr if c.rate is None else lr * c.rate
+        c.teacher = self._teachers(own, batch)
+        objective = self._objective(own, c, batch)
+
+        def gradient(at: Tensor) -> Gradient:
+            g, loss = differentiate(objective, at, c.rate)
+            return still(g, c.rate), loss
+
+        g, loss = self.gradient_part.gradient(own(self.gradient_part), gradient, w) if self.gradient_part else gradient(w)
+        local = dict(local)
+        for part in self.by_hook["direction"]:
+            g, new = part.direction(own(part), g, w)
+            g = still(g, c.rate)
+            if new:
+                local[part.name] = new
+        return w - c.eta * g, local, loss
+
+    def end(self, job: Job, who: Who, state: PerPart, local: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:
+        """The client's delta, every part's upload, every part's new state."""
+        c = self._client(job, who)
+        delta = w - job.w0
+        uploads, states = {}, dict(state)
+        for part in self.by_hook["end"]:
+            upload, new = part.end(self._own(c, part, job, state, local), w, delta)
+            if upload:
+                uploads[part.name] = upload
+            if new:
+                states[part.name] = new
+        return delta, uploads, states
+
+    def augment_key(self, job: Job, client: Tensor, k: Tensor) -> Tensor | None:
+        """What seeds the augmentation of a batch; none where the data are not augmented."""
+        if not self.federation.augment:
+            return None
+        return keys.key(self.seed, keys.AUGMENT, job.round, self.trip, client, k)
+
+    def _client(self, job: Job, who: Who) -> Client:
+        def key() -> Tensor:
+            return keys.key(self.seed, keys.PART, job.round, self.trip, who.id, c.k)
+
+        c = Client(
+            net=self.net, w0=job.w0, lr=job.lr, round=job.round, id=who.id, n=who.n, counts=who.counts, S=who.S,
+            K=who.K, rated=self.rated, key=key, samples=lambda: self._chunks(who),
+            public=lambda: self.federation.public_batches(CHUNK),
+        )  # fmt: skip
+        return c
+
+    def _own(self, c: Client, part: Part, job: Job, state: PerPart, local: PerPart) -> Client:
+        name = part.name
+        return c.own(job.messages.get(name, {}), state.get(name, {}), local.get(name, {}))
+
+    def _chunks(self, who: Who) -> Iterator[Batch]:
+        for start in range(0, who.own.shape[-1], CHUNK):
+            index = who.own[start : start + CHUNK]
+            x, y = self.federation.samples(index, who.sigma)
+            yield Batch(x, y, who.there[start : start + CHUNK])
+
+    def _rate(self, own: Callable[[Part], Client]) -> Tensor | None:
+        rate: Tensor | None = None
+        for part in self.by_hook["rate"]:
+            factor = part.rate(own(part))
+            rate = factor if rate is None else rate * factor
+        return rate
+
+    def _teachers(self, own: Callable[[Part], Client], batch: Batch) -> dict[str, Out]:
+        vectors: Tensors = {}
+        for part in self.by_hook["teachers"]:
+            vectors |= part.teachers(own(part))
+        with torch.no_grad():
+            return {name: self.net(w, batch.x) for name, w in vectors.items()}
+
+    def _objective(self, own: Callable[[Part], Client], c: Client, batch: Batch) -> Objective:
+        key = None
+        if self.net.dropout:
+            key = keys.key(self.seed, keys.DROPOUT, c.round, self.trip, c.id, c.k)
+        penalties = [(part, own(part)) for part in self.by_hook["penalty"]]
+
+        def objective(model: object) -> tuple[Tensor, Tensor]:
+            out = self.net(model, batch.x, key)  # type: ignore[arg-type]
+            if self.loss_part is not None:
+                task = self.loss_part.task_loss(own(self.loss_part), out, batch)
+            else:
+                task = batch.cross_entropy(out.logits)
+            total = task
+            for part, view in penalties:
+                total = total + part.penalty(view, out, batch)
+            return total, task
+
+        return objective
+
+
+def still(g: Tensor, rate: Tensor | None) -> Tensor:
+    """Frozen means frozen: no gradient, no direction, where the rate is zero."""
+    return g if rate is None else torch.where(rate == 0, 0.0, g)

@@ -1,0 +1,167 @@
+"""A model as one flat vector, and the names of its slices: parameters, blocks bottom-up, neurons, head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import HoldfastError
+
+NORMS = (nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm, nn.modules.batchnorm._BatchNorm)
+
+
+class Layer(NamedTuple):
+    """A dense or convolutional layer with the norm behind it: its neurons are its outputs."""
+
+    name: str
+    neurons: int
+    first: int  # the number of its first neuron among all neurons of the model
+    norm: str | None  # the module whose output is normalised, if a norm layer follows directly
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything lies in the vector. Made by ``trace``; index tensors live on ``device``."""
+
+    names: tuple[str, ...]  # parameters in the order of the vector
+    shapes: tuple[torch.Size, ...]
+    head: tuple[str, ...]  # the parameters of the classifier
+    units: Mapping[str, tuple[tuple[str, ...], ...]]  # unit -> blocks bottom-up -> parameters
+    layers: tuple[Layer, ...]  # bottom-up
+    owner: Mapping[str, int]  # parameter -> its layer
+    device: torch.device = torch.device("cpu")
+    _cache: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [shape.numel() for shape in self.shapes]
+
+    @property
+    def size(self) -> int:
+        """The length of the vector."""
+        return sum(self.sizes)
+
+    @property
+    def neurons(self) -> int:
+        return sum(layer.neurons for layer in self.layers)
+
+    def split(self, w: Tensor) -> dict[str, Tensor]:
+        """The parameters inside a vector, without a copy."""
+        pieces = torch.split(w, self.sizes)  # one split: slicing each one out is far slower to differentiate
+        return {n: p.view(s) for n, p, s in zip(self.names, pieces, self.shapes, strict=True)}
+
+    def join(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The vector of these parameters."""
+        return torch.cat([parameters[name].reshape(-1) for name in self.names])
+
+    def blocks(self, unit: str) -> int:
+        """How many blocks the model has in this unit."""
+        return len(self._unit(unit))
+
+    def per_block(self, values: Tensor, unit: str) -> Tensor:
+        """Spread one value per block over the vector."""
+        return values[self._index(f"block:{unit}", self._block_index, unit)]
+
+    def per_neuron(self, values: Tensor) -> Tensor:
+        """Spread one value per neuron over the neuron's weights, bias and norm; 1 where there is no neuron."""
+        index = self._index("neuron", self._neuron_index)
+        return torch.cat([values, values.new_ones(1)])[index]
+
+    def head_mask(self) -> Tensor:
+        """True at the classifier's coordinates."""
+        return self._index("head", self._head_index)
+
+    def _index(self, name: str, make: object, *args: str) -> Tensor:
+        if name not in self._cache:
+            self._cache[name] = make(*args).to(self.device)  # type: ignore[operator]
+        return self._cache[name]
+
+    def _unit(self, unit: str) -> tuple[tuple[str, ...], ...]:
+        if unit not in self.units:
+            raise HoldfastError(
+                f"this model has no unit {unit!r} (it has {', '.join(self.units)}): use one of these, or give the "
+                f"module units = {{{unit!r}: [[names of modules], ...]}} bottom-up"
+            )
+        return self.units[unit]
+
+    def _block_index(self, unit: str) -> Tensor:
+        where = {name: i for i, block in enumerate(self._unit(unit)) for name in block}
+        return torch.cat(
+            [torch.full((n,), where[name]) for name, n in zip(self.names, self.sizes, strict=True)]
+        )
+
+    def _neuron_index(self) -> Tensor:
+        pieces = []
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if name in self.owner:
+                layer = self.layers[self.owner[name]]
+                rows = torch.arange(layer.neurons) + layer.first
+                pieces.append(rows.repeat_interleave(shape.numel() // layer.neurons))
+            else:
+                pieces.append(torch.full((shape.numel(),), self.neurons))
+        return torch.cat(pieces)
+
+    def _head_index(self) -> Tensor:
+        return torch.cat(
+            [torch.full((n,), name in self.head) for name, n in zip(self.names, self.sizes, strict=True)]
+        )
+
+
+def trace(module: nn.Module, order: list[str], head: str, device: torch.device) -> Layout:
+    """The layout of a module whose parameter owners run in ``order`` (names of submodules, bottom-up)."""
+    parameters = dict(module.named_parameters())
+    owners = _owners(module, order)
+    layers: list[Layer] = []
+    layer_of: dict[str, int] = {}
+    blocks: list[list[str]] = []
+    for name, own in owners.items():
+        sub = module.get_submodule(name)
+        if isinstance(sub, NORMS) and blocks:
+            blocks[-1] += own
+            if layers and all(parameters[p].numel() == layers[-1].neurons for p in own):
+                layers[-1] = layers[-1]._replace(norm=name)
+                layer_of |= dict.fromkeys(own, len(layers) - 1)
+            continue
+        blocks.append(list(own))
+        if isinstance(sub, (nn.Linear, nn.modules.conv._ConvNd)):
+            first = layers[-1].first + layers[-1].neurons if layers else 0
+            layers.append(Layer(name, sub.weight.shape[0], first, None))
+            layer_of |= dict.fromkeys(own, len(layers) - 1)
+    return Layout(
+        names=tuple(parameters),
+        shapes=tuple(p.shape for p in parameters.values()),
+        head=tuple(owners[head]),
+        units={"layer": tuple(tuple(b) for b in blocks), **_declared(module, parameters)},
+        layers=tuple(layers),
+        owner=layer_of,
+        device=device,
+    )
+
+
+def _owners(module: nn.Module, order: list[str]) -> dict[str, list[str]]:
+    """Submodules that hold parameters themselves, in the order in which they run; those never run come first."""
+    owned = {
+        name: [f"{name}.{p}" if name else p for p, value in sub.named_parameters(recurse=False) if value is not None]
+        for name, sub in module.named_modules()
+    }
+    owned = {name: ps for name, ps in owned.items() if ps}
+    idle = [name for name in owned if name not in order]
+    return {name: owned[name] for name in [*idle, *order] if name in owned}
+
+
+def _declared(module: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """The units that the module itself declares: ``units = {"stage": [["stem", "layer1"], ...]}``."""
+    result = {}
+    units: Mapping[str, list[list[str]]] = getattr(module, "units", {})
+    for unit, blocks in units.items():
+        found = [[p for p in parameters if any(f"{p}.".startswith(f"{m}.") for m in block)] for block in blocks]
+        flat = [p for block in found for p in block]
+        if sorted(flat) != sorted(parameters):
+            odd = sorted(set(parameters) ^ set(flat)) or flat
+            raise HoldfastError(f"unit {unit!r} of the model must name every parameter exactly once; see {odd[0]!r}")
+        result[unit] = tuple(tuple(block) for block in found)
+    return result

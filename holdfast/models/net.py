@@ -1,0 +1,178 @@
+"""A network as a pure function of a flat vector: ``net(w, x)`` gives logits and features."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from holdfast.errors import HoldfastError
+from holdfast.models.dropout import Dropout, dropping
+from holdfast.models.layout import trace
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
+
+
+class Out(NamedTuple):
+    """What a network says about a batch: logits, and the features that its head read."""
+
+    logits: Tensor
+    features: Tensor
+
+
+class Net:
+    """Wraps any ``nn.Module`` that ends in a linear head.
+
+    The module is copied. Its head is found (the linear layer whose output is the model's output) or named; the features
+    are the head's input. ``initial`` is the vector of the module's own weights.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        shape: tuple[int, ...],
+        classes: int,
+        *,
+        head: str | None = None,
+        device: torch.device | str = "cpu",
+        precision: str = "fp32",
+    ) -> None:
+        self.device, self.precision = torch.device(device), precision
+        self.dtype = torch.float64 if precision == "fp64" else torch.float32
+        refuse_running_statistics(module)
+        body = _number_dropout(copy.deepcopy(module)).eval().to(self.device, self.dtype)
+        order, self.head, self.activations = _watch(body, shape, classes, head, self.device, self.dtype)
+        self.layout = trace(body, order, self.head, self.device)
+        self.initial = self.layout.join({n: p.detach() for n, p in body.named_parameters()}).clone()
+        self.dropout = any(isinstance(m, Dropout) and m.p > 0 for m in body.modules())
+        self.convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in body.modules())
+        self.classes, self.shape, self.inputs = classes, shape, math.prod(shape)
+        self.body = _without_head(body, self.head).requires_grad_(False)
+
+    def __call__(self, w: Tensor | Mapping[str, Tensor], x: Tensor, key: Tensor | None = None) -> Out:
+        """Run the model ``w`` (a vector, or its parameters) on inputs; ``key`` seeds dropout, none means no dropout."""
+        parameters = dict(self.layout.split(w) if isinstance(w, Tensor) else w)
+        weight, bias = (parameters.pop(f"{self.head}.{n}" if self.head else n, None) for n in ("weight", "bias"))
+        assert weight is not None
+        with dropping(key), self._autocast():
+            features = functional_call(self.body, parameters, (x,))
+            logits = F.linear(features, weight, bias)
+        return Out(logits.to(weight.dtype), features.to(weight.dtype))
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self.precision != "bf16":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def refuse_running_statistics(module: nn.Module) -> None:
+    """BatchNorm's running statistics are not parameters: clients cannot average them as part of the vector."""
+    for name, sub in module.named_modules():
+        if getattr(sub, "running_mean", None) is not None:
+            raise HoldfastError(
+                f"the model's layer {name!r} ({type(sub).__name__}) keeps running statistics, which federated averaging "
+                "corrupts: convert the model with holdfast.to_groupnorm(module)"
+            )
+
+
+def to_groupnorm(module: nn.Module, groups: int = 2) -> nn.Module:
+    """A copy of the module with every BatchNorm replaced by a GroupNorm over the same channels.
+
+    >>> to_groupnorm(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)))[1]
+    GroupNorm(2, 4, eps=1e-05, affine=True)
+    """
+    result = copy.deepcopy(module)
+    if isinstance(result, nn.modules.batchnorm._BatchNorm):
+        return _groupnorm(result, groups)
+    for name, sub in list(result.named_modules()):
+        for child, value in list(sub.named_children()):
+            if isinstance(value, nn.modules.batchnorm._BatchNorm):
+                setattr(result.get_submodule(name), child, _groupnorm(value, groups))
+    return result
+
+
+def _groupnorm(norm: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.GroupNorm:
+    channels = norm.num_features
+    fitting = max(g for g in range(1, groups + 1) if channels % g == 0)
+    new = nn.GroupNorm(fitting, channels, eps=norm.eps, affine=norm.affine)
+    if norm.affine:
+        new.weight.data.copy_(norm.weight.data)
+        new.bias.data.copy_(norm.bias.data)
+    return new
+
+
+def _number_dropout(module: nn.Module) -> nn.Module:
+    """Replace ``nn.Dropout`` by the keyed one, and give every dropout layer its own number."""
+    for name, sub in list(module.named_modules()):
+        if isinstance(sub, nn.Dropout) and name:
+            parent, _, child = name.rpartition(".")
+            setattr(module.get_submodule(parent), child, Dropout(sub.p))
+    for number, sub in enumerate(m for m in module.modules() if isinstance(m, Dropout)):
+        sub.layer = number
+    return module
+
+
+def _watch(
+    module: nn.Module,
+    shape: tuple[int, ...],
+    classes: int,
+    head: str | None,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> tuple[list[str], str, int]:
+    """Run two samples: the order in which layers run, the head's name, and the activations one sample makes."""
+    ran: dict[str, Tensor] = {}
+    total = 0
+
+    def note(name: str) -> object:
+        def hook(_: nn.Module, __: object, out: object) -> None:
+            nonlocal total
+            if isinstance(out, Tensor):
+                total += out.numel() // 2
+                ran[name] = out
+
+        return hook
+
+    handles = [m.register_forward_hook(note(n)) for n, m in module.named_modules() if not list(m.children())]  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            out = module(torch.zeros((2, *shape), device=device, dtype=dtype))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if isinstance(error, HoldfastError):
+            raise
+        raise HoldfastError(f"the model fails on a batch of shape {(2, *shape)}: {error}") from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not isinstance(out, Tensor) or out.shape != (2, classes):
+        what = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
+        raise HoldfastError(f"the model returns {what} for 2 samples; expected logits of shape (2, {classes})")
+    return list(ran), _find_head(module, ran, out, head), total
+
+
+def _find_head(module: nn.Module, ran: dict[str, Tensor], out: Tensor, named: str | None) -> str:
+    linear = [n for n in ran if isinstance(module.get_submodule(n), nn.Linear)]
+    if named is not None and named not in linear:
+        raise HoldfastError(f"the model has no linear layer {named!r} to be its head; it has {', '.join(linear) or 'none'}")
+    found = [n for n in ([named] if named is not None else linear) if ran[n] is out]
+    if not found:
+        raise HoldfastError(
+            f"the model's output is not that of {'its head ' + repr(named) if named else 'a linear layer'}: return the "
+            "logits of a last nn.Linear, without softmax behind it"
+        )
+    return found[-1]
+
+
+def _without_head(module: nn.Module, head: str) -> nn.Module:
+    if not head:
+        return nn.Identity()
+    parent, _, child = head.rpartition(".")
+    setattr(module.get_submodule(parent), child, nn.Identity())
+    return module

@@ -1,0 +1,28 @@
+"""Weight decay, as SGD has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from holdfast.named import param
+from holdfast.part import Client, Part, Tensors
+
+
+@dataclass(frozen=True)
+class Decay(Part):
+    """Adds the gradient of ``weight/2 * ||w||^2``:
+
+        direction = g + weight * w
+
+    The flag ``--weight-decay`` adds this part at the end of the sum, behind ``clip``: what PyTorch's SGD does.
+    """
+
+    name = "decay"
+    paper = "Krogh and Hertz 1991, A Simple Weight Decay Can Improve Generalization"
+
+    weight: float = param(5e-4, "strength of the decay; 0 is FedAvg", low=0)
+
+    def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        return g + self.weight * w, {}

@@ -1,0 +1,35 @@
+"""FedAvgM: momentum at the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.named import param
+from holdfast.part import Part, Round, Tensors
+
+
+@dataclass(frozen=True)
+class FedAvgM(Part):
+    """Server momentum (Sec. 4.3 of the paper):
+
+        m  <-  beta * m + update
+        w  =   w0 + eta * m
+    """
+
+    name = "fedavgm"
+    paper = "Hsu et al. 2019, Measuring the Effects of Non-Identical Data Distribution for Federated Classification"
+
+    beta: float = param(0.9, "share of the old momentum that is kept; 0 is FedAvg", low=0, below=1)
+    eta: float = param(1.0, "server learning rate", above=0)
+
+    def init_server(self, w: Tensor, N: int) -> Tensors:
+        return {"m": torch.zeros_like(w)}
+
+    def absorb(self, s: Tensors, r: Round) -> Tensors:
+        return {"m": self.beta * s["m"] + r.update}
+
+    def server_step(self, s: Tensors, r: Round) -> Tensor:
+        return r.w + self.eta * s["m"]

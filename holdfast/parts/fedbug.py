@@ -1,0 +1,51 @@
+"""FedBug: thaw the model bottom-up in the course of each round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from holdfast.named import param
+from holdfast.part import Client, Part
+
+
+@dataclass(frozen=True)
+class FedBug(Part):
+    """Bottom-up gradual unfreezing (Alg. 1 of the paper). Of M blocks, input first, the local step k of K updates only
+
+        m(k) = min(M, ceil(k*M / (P*K)))
+
+    blocks; P is the share of the round spent thawing. A frozen block does not move at all: no decay, no momentum, no
+    penalty. While the lower blocks move, the frozen head above them is the same for every client: a common reference.
+    m(k) is computed in integers, since a float ceiling is wrong now and then.
+
+    The paper counts every client once in the mean: for its tables, sum with ``mean(uniform)``.
+    """
+
+    name = "fedbug"
+    paper = "Kao and Wang 2023, FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning"
+
+    share: float = param(0.4, "P: share of the round spent thawing; 0 is FedAvg", low=0, high=1)
+    unit: str = param("layer", "what thaws together", choices=("layer", "stage", "block"))
+
+    def rate(self, c: Client) -> Tensor:
+        if self.share == 0:
+            return torch.ones_like(c.lr)
+        thawed = unfrozen(c.k, c.K, c.layout.blocks(self.unit), self.share)
+        block = torch.arange(c.layout.blocks(self.unit), device=c.w0.device)
+        return c.layout.per_block((block < thawed).to(c.w0.dtype), self.unit)
+
+
+def unfrozen(k: Tensor, K: Tensor, M: int, share: float) -> Tensor:
+    """m(k): how many of M blocks are updated in step k = 1..K.
+
+    >>> K = torch.tensor(10)
+    >>> [int(unfrozen(torch.tensor(k), K, 4, 0.4)) for k in range(1, 11)]
+    [1, 2, 3, 4, 4, 4, 4, 4, 4, 4]
+    """
+    exact = Fraction(str(share)).limit_denominator(10**6)
+    below = exact.numerator * K
+    return torch.clamp((k * (M * exact.denominator) + below - 1) // below, max=M)

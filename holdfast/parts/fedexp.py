@@ -1,0 +1,43 @@
+"""FedExP: the server steps farther when the clients disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.named import param
+from holdfast.part import Part, Round, Tensors
+
+
+@dataclass(frozen=True)
+class FedExP(Part):
+    """Extrapolated server step (Eq. 7 and Alg. 1 of the paper):
+
+        eta_g = max(1, sum_i ||delta_i||^2 / (2 * |S| * (||update||^2 + eps)))
+        w     = w0 + eta_g * update
+
+    The model oscillates between rounds, so that the mean of the last two models is evaluated. Means count every client
+    once, unless the sum has an aggregator of its own; with ``mean(samples)`` the mean of the squares is weighed alike.
+    """
+
+    name = "fedexp"
+    paper = "Jhunjhunwala et al. 2023, FedExP: Speeding Up Federated Averaging via Extrapolation"
+    uniform = True
+
+    eps: float = param(1e-3, "keeps the step finite when the deltas cancel", above=0)
+
+    def init_server(self, w: Tensor, N: int) -> Tensors:
+        return {"last": w.clone()}
+
+    def absorb(self, s: Tensors, r: Round) -> Tensors:
+        return {"last": r.w.clone()}
+
+    def server_step(self, s: Tensors, r: Round) -> Tensor:
+        squares = r.mean((r.deltas**2).sum(1))
+        eta = torch.clamp(squares / (2 * ((r.update**2).sum() + self.eps)), min=1.0)
+        return r.w + eta * r.update
+
+    def serve(self, s: Tensors, w: Tensor) -> Tensor:
+        return (w + s["last"]) / 2

@@ -1,0 +1,33 @@
+"""FedMRUR's aggregation: the mean direction at the mean length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.part import Part, Round
+
+
+@dataclass(frozen=True)
+class Normalized(Part):
+    """Normalised aggregation (Eq. 8 and Alg. 1 of the paper):
+
+        update = (mean_i ||delta_i||) * (sum_i delta_i) / ||sum_i delta_i||
+
+    Deltas that point apart shorten their mean; this gives it back the length of a typical delta. The signs in the paper's
+    Alg. 1 are inconsistent; with delta = local - global the model moves by ``+ update``. When the deltas cancel, relative
+    to their lengths, their direction is rounding noise, and the update is the plain mean.
+    """
+
+    name = "normalized"
+    paper = "Dai et al. 2023, FedMRUR: Tackling Federated Model Drift by Manifold Regularisation"
+
+    def aggregate(self, r: Round) -> Tensor:
+        lengths = torch.linalg.vector_norm(r.deltas, dim=1)
+        mean = r.deltas.mean(0)
+        length = torch.linalg.vector_norm(mean)
+        noise = 8 * torch.finfo(mean.dtype).eps * lengths.mean()
+        scale = torch.where(length > noise, lengths.mean() / torch.where(length > noise, length, 1.0), 1.0)
+        return mean * scale

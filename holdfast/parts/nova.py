@@ -1,0 +1,28 @@
+"""FedNova: clients that took more steps do not pull harder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.part import Part, Round
+
+
+@dataclass(frozen=True)
+class Nova(Part):
+    """Normalised averaging (Eq. 6 of the paper) for plain SGD, where ``a_i`` is the number of local steps:
+
+        update = tau_eff * sum_i p_i * delta_i / K_i,    tau_eff = sum_i p_i * K_i,    p_i = n_i / sum n
+
+    Built on deltas: a round in which nobody moves leaves the model as it is.
+    """
+
+    name = "nova"
+    paper = "Wang et al. 2020, Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization"
+
+    def aggregate(self, r: Round) -> Tensor:
+        p = (r.n / r.n.sum()).to(r.deltas.dtype)
+        K = r.K.to(r.deltas.dtype)
+        return (p * K).sum() * torch.tensordot(p / K.clamp(min=1), r.deltas, dims=1)

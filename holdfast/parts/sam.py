@@ -1,0 +1,33 @@
+"""SAM: take the gradient where the loss is worst nearby."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.named import param
+from holdfast.part import Client, Gradient, Part
+
+
+@dataclass(frozen=True)
+class Sam(Part):
+    """Sharpness-aware minimisation at every local step:
+
+        g = gradient(w + rho * g0 / ||g0||),   g0 = gradient(w)
+
+    The norm runs over the whole model without its frozen blocks. Costs a second forward and backward pass.
+    """
+
+    name = "sam"
+    paper = "Qu et al. 2022, Generalized Federated Learning via Sharpness Aware Minimization"
+
+    rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0)
+
+    def gradient(self, c: Client, grad_fn: Callable[[Tensor], Gradient], w: Tensor) -> Gradient:
+        g, loss = grad_fn(w)
+        length = torch.linalg.vector_norm(g).clamp(min=torch.finfo(g.dtype).tiny)
+        worst, _ = grad_fn(w + self.rho * (g / length))
+        return worst, loss

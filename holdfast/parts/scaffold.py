@@ -1,0 +1,52 @@
+"""SCAFFOLD: control variates that cancel what is special about a client's gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.part import Client, Part, Round, Tensors
+
+
+@dataclass(frozen=True)
+class Scaffold(Part):
+    """Stochastic controlled averaging (Alg. 1, option II of the paper):
+
+        direction = g - c_i + c
+        c_i' = sum_k eta_k * g_k / sum_k eta_k
+        c   <-  c + |S|/N * mean(c_i' - c_i)
+
+    For plain SGD ``c_i'`` is the paper's ``c_i - c - delta/(K*lr)``. Written as the mean of the gradients the client saw,
+    weighted by the rates applied, it stays right when other parts rescale rates, freeze blocks, clip or add momentum. A
+    coordinate that was never free to move keeps its ``c_i``.
+    """
+
+    name = "scaffold"
+    paper = "Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning"
+
+    def init_client(self, w: Tensor) -> Tensors:
+        return {"c": torch.zeros_like(w)}
+
+    def init_server(self, w: Tensor, N: int) -> Tensors:
+        return {"c": torch.zeros_like(w)}
+
+    def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
+        return {"c": s["c"]}
+
+    def begin(self, c: Client) -> Tensors:
+        return {"sum": c.zeros(), "eta": c.zeros_eta()}
+
+    def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        seen = {"sum": c.local["sum"] + c.eta * g, "eta": c.local["eta"] + c.eta}
+        return g - c.state["c"] + c.message["c"], seen
+
+    def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
+        eta = c.local["eta"]
+        mean = c.local["sum"] / torch.where(eta > 0, eta, 1.0)
+        new = torch.where(eta > 0, mean, c.state["c"])
+        return {"change": new - c.state["c"]}, {"c": new}
+
+    def absorb(self, s: Tensors, r: Round) -> Tensors:
+        return {"c": s["c"] + r.uploads["change"].sum(0) / r.N}

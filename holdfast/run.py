@@ -1,0 +1,189 @@
+"""The loop over rounds: play a round, evaluate, record, keep a checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast import checkpoint
+from holdfast.config import Config
+from holdfast.data.federation import Federation, federate
+from holdfast.data.sources import load
+from holdfast.errors import HoldfastError
+from holdfast.folder import RunFolder, same_run
+from holdfast.history import Record, summarize
+from holdfast.method import Method, method
+from holdfast.metrics import Score, evaluate
+from holdfast.models.net import Net
+from holdfast.models.zoo import make
+from holdfast.part import Part
+from holdfast.parts.clip import Clip
+from holdfast.parts.decay import Decay
+from holdfast.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves behind: its config, a record per round, a summary, and the model."""
+
+    config: Config
+    history: list[Record]
+    summary: dict[str, Any]
+    net: Net
+    w: Tensor  # the served model as a vector
+    score: Score | None  # of the last evaluation
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The served model's parameters, to be loaded into the module that was trained."""
+        return {name: p.clone() for name, p in self.net.layout.split(self.w).items()}
+
+
+def run(
+    sum: str | Part | Method = "fedavg",
+    federation: Federation | None = None,
+    model: nn.Module | None = None,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    on_start: Callable[[Simulation, int], None] = lambda simulation, done: None,
+    on_round: Callable[[Record], None] = lambda record: None,
+    stop: Callable[[], bool] = lambda: False,
+    **settings: Any,
+) -> Result:
+    """Train a federation with a method; ``settings`` are the fields of ``Config``.
+
+    ``federation`` and ``model`` stand in for the settings data, split, clients and model. With ``out`` the run is kept
+    in a folder and can be resumed; ``stop`` is asked after every round.
+    """
+    folder = RunFolder(Path(out)) if out is not None else None
+    asked = {"method": str(sum), **settings}
+    if federation is not None:
+        asked |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
+    if model is not None:
+        asked |= {"model": type(model).__name__}
+    config = Config().changed(**asked)
+    if resume:
+        if folder is None:
+            raise HoldfastError("resume needs the folder of the run: give out")
+        config = same_run(folder.stored(), asked)
+    with arithmetic(config.precision):
+        simulation = prepare(config, method(sum), federation, model)
+        history = _open(folder, simulation, resume, overwrite)
+        on_start(simulation, len(history))
+        score = _rounds(simulation, folder, history, on_round, stop)
+    summary = summary_of(simulation.config, history, folder)
+    if folder is not None and len(history) >= config.rounds:
+        folder.finish(summary)
+    return Result(config, history, summary, simulation.net, simulation.server.served(), score)
+
+
+def prepare(config: Config, sum: Method, federation: Federation | None, model: nn.Module | None) -> Simulation:
+    """Everything a run needs, from its config: every bad setting is found here, before anything is written."""
+    sum = with_flags(sum, config)
+    sum.check(config)
+    device = pick_device(config.device)
+    if federation is None:
+        data = load(config.data, Path(config.data_dir) if config.data_dir else None)
+        federation = federate(data, config.split, config.clients, config.seed, config.public, config.augment)
+    if len(federation.occupied) == 0:
+        raise HoldfastError("no client has any samples")
+    if config.cohort is not None and config.cohort > federation.clients:
+        raise HoldfastError(f"cohort {config.cohort} is larger than the {federation.clients} clients of the federation")
+    module = model if model is not None else make(config.model, federation.shape, federation.classes, config.seed)
+    net = Net(
+        module, federation.shape, federation.classes, head=config.head, device=device, precision=config.precision
+    )
+    return Simulation(config, sum, federation.to(device, net.dtype), net)
+
+
+def with_flags(sum: Method, config: Config) -> Method:
+    """The sum with the parts that flags stand for: clip behind the others, then weight decay, as SGD has it."""
+    if config.clip is not None:
+        sum = sum + Clip(config.clip)
+    if config.weight_decay:
+        sum = sum + Decay(config.weight_decay)
+    return sum
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise HoldfastError("device cuda is asked for, but PyTorch sees no CUDA GPU: use --device cpu")
+    return torch.device(name)
+
+
+@contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """Let matrix products use TF32 only where the run asks for it."""
+    matmul, cudnn = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    fast = precision in ("tf32", "bf16")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = fast
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, cudnn
+
+
+def summary_of(config: Config, history: list[Record], folder: RunFolder | None) -> dict[str, Any]:
+    """The run in one flat object."""
+    what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
+    return what | summarize(history) | {"out": str(folder.path) if folder else None}
+
+
+def _open(folder: RunFolder | None, simulation: Simulation, resume: bool, overwrite: bool) -> list[Record]:
+    """Make the run's folder, or bring the simulation to where a stopped run was."""
+    if folder is None:
+        return []
+    if not resume:
+        folder.create(simulation.config, overwrite)
+        return []
+    done = checkpoint.load(folder.checkpoint, simulation.server, simulation.clients)
+    return folder.reopen(simulation.config, done)
+
+
+def _rounds(
+    simulation: Simulation,
+    folder: RunFolder | None,
+    history: list[Record],
+    on_round: Callable[[Record], None],
+    stop: Callable[[], bool],
+) -> Score | None:
+    """Play the rounds that are left; ``history`` grows by one record each."""
+    config, score = simulation.config, None
+    for t in range(len(history) + 1, config.rounds + 1):
+        begun = time.perf_counter()
+        played = simulation.play(t)
+        last = t == config.rounds
+        score = None
+        if t % config.eval_every == 0 or last:
+            score = evaluate(simulation.net, simulation.server.served(), simulation.federation)
+        record = Record(
+            round=t,
+            test_accuracy=score.accuracy if score else None,
+            test_loss=score.loss if score else None,
+            train_loss=played.train_loss,
+            seconds=time.perf_counter() - begun,
+            upload_bytes=played.upload_bytes,
+            download_bytes=played.download_bytes,
+            cohort=played.cohort,
+            skipped=played.skipped,
+        )
+        history.append(record)
+        stopping = stop()
+        if folder is not None:
+            folder.append(record)
+            if t % config.checkpoint_every == 0 or last or stopping:
+                checkpoint.save(folder.checkpoint, t, simulation.server, simulation.clients)
+        on_round(record)
+        if stopping:
+            break
+    return score

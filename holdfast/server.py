@@ -1,0 +1,58 @@
+"""The server's half of a round: broadcast, aggregate, absorb, step, serve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from holdfast.local import PerPart
+from holdfast.method import Method
+from holdfast.models.net import Net
+from holdfast.part import Round
+from holdfast.parts.mean import Mean
+
+
+class Server:
+    """The global model and the parts' states at the server."""
+
+    def __init__(self, net: Net, method: Method, clients: int, server_lr: float) -> None:
+        self.net, self.method, self.N, self.server_lr = net, method, clients, server_lr
+        self.w = net.initial.clone()
+        self.states: PerPart = {p.name: p.init_server(self.w, clients) for p in method.filling("init_server")}
+
+    def messages(self) -> PerPart:
+        """What every client is sent beside the model."""
+        return {p.name: p.broadcast(self.states.get(p.name, {}), self.w) for p in self.method.filling("broadcast")}
+
+    def view(self, deltas: Tensor, ids: Tensor, n: Tensor, K: Tensor, lr: Tensor) -> Round:
+        """The round as parts see it."""
+        return Round(
+            w=self.w, deltas=deltas, ids=ids, n=n, K=K, weights=self._weights(n).to(deltas.dtype), lr=lr,
+            server_lr=self.server_lr, N=self.N, net=self.net,
+        )  # fmt: skip
+
+    def close(self, r: Round, uploads: PerPart) -> None:
+        """Aggregate the deltas, let every part absorb the round, and move the model."""
+        part = self.method.single("aggregate")
+        update = part.aggregate(r.own(uploads.get(part.name, {}))) if part else r.mean(r.deltas)
+        r = replace(r, update=update)
+        for p in self.method.filling("absorb"):
+            self.states[p.name] = p.absorb(self.states.get(p.name, {}), r.own(uploads.get(p.name, {})))
+        step = self.method.single("server_step")
+        if step is None:
+            self.w = r.w + self.server_lr * r.update
+        else:
+            self.w = step.server_step(self.states.get(step.name, {}), r.own(uploads.get(step.name, {})))
+
+    def served(self) -> Tensor:
+        """The model to evaluate and hand out."""
+        part = self.method.single("serve")
+        return part.serve(self.states.get(part.name, {}), self.w) if part else self.w
+
+    def _weights(self, n: Tensor) -> Tensor:
+        part = self.method.single("aggregate")
+        uniform = part.weights == "uniform" if isinstance(part, Mean) else self.method.uniform
+        weights = torch.ones_like(n, dtype=torch.float64) if uniform else n.to(torch.float64)
+        return weights / weights.sum()

@@ -1,0 +1,140 @@
+"""One machine plays all clients and the server: a round of the federation, simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from holdfast.batches import Plan, plan
+from holdfast.clients import Clients, finite_rows, nbytes
+from holdfast.config import Config
+from holdfast.data.federation import Federation
+from holdfast.draw import draw
+from holdfast.engines.choose import build, choose
+from holdfast.engines.cohort import Cohort, Trained
+from holdfast.errors import HoldfastError
+from holdfast.local import Job, Local, PerPart, Who
+from holdfast.method import Method
+from holdfast.models.net import Net
+from holdfast.part import Round, Trip
+from holdfast.server import Server
+
+
+class Diverged(HoldfastError):
+    """Every update of a round was NaN or infinite: the run stops, its last checkpoint is kept."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a round did, for the history."""
+
+    cohort: list[int]
+    skipped: list[int]
+    train_loss: float
+    upload_bytes: int
+    download_bytes: int
+
+
+class Simulation:
+    """The federation, the server, the clients' states and the engines of one run."""
+
+    def __init__(self, config: Config, method: Method, federation: Federation, net: Net) -> None:
+        self.config, self.method, self.federation, self.net = config, method, federation, net
+        self.server = Server(net, method, federation.clients, config.server_lr)
+        self.clients = Clients(method)
+        self.occupied = federation.occupied
+        self.engine_name, self.engine_reason = choose(
+            config.engine, net.convolutional, net.device.type, config.cohort_size
+        )
+        self.trips = [trip for part in method.filling("trips") for trip in part.trips()]
+        sums = [method, *(Method(trip.sum) for trip in self.trips)]
+        locals_ = [Local(net, m, federation, config.seed, number) for number, m in enumerate(sums)]
+        self.engines = [build(self.engine_name, local, config.slice) for local in locals_]
+
+    def play(self, t: int) -> Played:
+        """Round ``t`` = 1, 2, ...: draw, train, leave out what is not finite, further trips, move the model."""
+        ids = draw(self.config, self.occupied, t)
+        job = self._job(t, self.server.messages())
+        who = self._who(ids)
+        states = self.clients.gather(ids.tolist(), self.server.w)
+        trained = self.engines[0].train(job, Cohort(who, states, self._plan(who, t, 0)))
+        model = self.net.initial.numel() * self.net.initial.element_size()
+        down = len(ids) * (model + nbytes(job.messages))
+        up = len(ids) * model + nbytes(trained.uploads)
+        good = finite_rows(trained.uploads, trained.deltas)
+        if not bool(good.any()):
+            raise Diverged(f"round {t}: no client's update is finite; lower --lr, or add --clip")
+        kept, who, skipped = self._keep(good, trained, who)
+        self.clients.scatter(who.id.tolist(), kept.states)
+        r = self.server.view(kept.deltas, who.id, who.n, who.K, job.lr)
+        for number, trip in enumerate(self.trips, start=1):
+            r, sent, received = self._trip(number, trip, r, kept.uploads, who, t)
+            down, up = down + sent, up + received
+        self.server.close(r, kept.uploads)
+        loss = (r.n * kept.loss).sum() / r.n.sum()
+        return Played(ids.tolist(), skipped, float(loss), up, down)
+
+    def _job(self, t: int, messages: PerPart) -> Job:
+        like = self.server.w
+        lr = torch.tensor(self.config.lr * self.config.lr_decay ** (t - 1), dtype=like.dtype, device=like.device)
+        return Job(like, lr, torch.tensor(t, device=like.device), messages)
+
+    def _who(self, ids: np.ndarray, public: bool = False) -> Who:
+        """The clients' rows, padded to the one with the most samples."""
+        fed, device = self.federation, self.net.device
+        lists = [fed.public.cpu().numpy() if public else fed.deal.client(int(i)) for i in ids]
+        most = max(len(own) for own in lists)
+        own = np.zeros((len(ids), most), np.int64)
+        for row, samples in zip(own, lists, strict=True):
+            row[: len(samples)] = samples
+        n = torch.tensor([len(samples) for samples in lists], device=device)
+        index = torch.from_numpy(own).to(device)
+        there = torch.arange(most, device=device) < n[:, None]
+        y = torch.where(there, fed.data.y[index], fed.classes)
+        counts = torch.zeros(len(ids), fed.classes + 1, dtype=torch.int64, device=device)
+        counts = counts.scatter_add(1, y, torch.ones_like(y))[:, :-1]
+        steps = (n + self.config.batch - 1) // self.config.batch
+        S, K = steps, steps * self.config.epochs
+        if self.config.steps is not None:
+            S = K = torch.full_like(n, self.config.steps)
+        noise = fed.deal.noise
+        sigma = torch.zeros(len(ids)) if noise is None or public else torch.as_tensor(noise.sigma[ids])
+        return Who(torch.from_numpy(ids).to(device), n, counts, S, K, index, there, sigma.to(device))
+
+    def _plan(self, who: Who, t: int, trip: int, epochs: int | None = None) -> Plan:
+        c = self.config
+        return plan(
+            who.own, who.n, who.id, words=(c.seed, t, trip), batch=c.batch,
+            epochs=c.epochs if epochs is None else epochs, steps=c.steps if epochs is None else None,
+        )  # fmt: skip
+
+    def _keep(self, good: Tensor, trained: Trained, who: Who) -> tuple[Trained, Who, list[int]]:
+        """Only the clients whose update is finite."""
+        if bool(good.all()):
+            return trained, who, []
+        uploads, states = tree_map(lambda t: t[good], (trained.uploads, trained.states))
+        kept = Trained(trained.deltas[good], uploads, states, trained.loss[good])
+        return kept, Who(*(field[good] for field in who)), who.id[~good].tolist()
+
+    def _trip(
+        self, number: int, trip: Trip, r: Round, uploads: PerPart, who: Who, t: int
+    ) -> tuple[Round, int, int]:
+        """Send some clients out again from where they stand; their new deltas replace the old ones."""
+        owner = next(p for p in self.method.filling("trips") if any(x is trip for x in p.trips()) or trip in p.trips())
+        view = r.own(uploads.get(owner.name, {}))
+        rows = trip.who(view)
+        message = {trip.sum[0].name: trip.message(view)}
+        again = self._who(r.ids[rows].cpu().numpy(), trip.public)
+        again = again._replace(K=again.S * trip.epochs)
+        start = r.w + r.deltas[rows]
+        cohort = Cohort(again, {}, self._plan(again, t, number, trip.epochs), start)
+        trained = self.engines[number].train(self._job(t, message), cohort)
+        good = finite_rows(trained.uploads, trained.deltas)
+        deltas = r.deltas.clone()
+        deltas[rows[good]] = trained.deltas[good]
+        size = deltas.element_size() * deltas.shape[1]
+        return replace(r, deltas=deltas), len(rows) * nbytes(message), len(rows) * size + nbytes(trained.uploads)
