@@ -1,35 +1,53 @@
 """Holdfast keeps federated learning from drifting: methods for non-IID data, as parts that add up."""
 
-from holdfast.config import Config
-from holdfast.data.dataset import DataSet
-from holdfast.data.federation import Federation, federate
-from holdfast.errors import HoldfastError
-from holdfast.method import Method, method
-from holdfast.models.net import Net, Out, to_groupnorm
-from holdfast.named import param
-from holdfast.part import Batch, Client, Part, Round, Tensors, Trip
-from holdfast.run import Result, run
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.data.dataset import DataSet
+    from holdfast.data.federation import Federation, federate
+    from holdfast.data.own import from_arrays, from_clients, from_dataset, from_huggingface
+    from holdfast.data.sources import load
+    from holdfast.errors import HoldfastError
+    from holdfast.method import Method
+    from holdfast.models.net import Net, Out, to_groupnorm
+    from holdfast.named import param
+    from holdfast.part import Batch, Client, Part, Round, Tensors, Trip
+    from holdfast.rounds import Result, run
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Batch",
-    "Client",
-    "Config",
-    "DataSet",
-    "Federation",
-    "HoldfastError",
-    "Method",
-    "Net",
-    "Out",
-    "Part",
-    "Result",
-    "Round",
-    "Tensors",
-    "Trip",
-    "federate",
-    "method",
-    "param",
-    "run",
-    "to_groupnorm",
-]
+# Where each public name lives. They are imported when first used, so that the command line starts at once.
+_HOMES = {
+    "holdfast.config": ("Config",),
+    "holdfast.data.dataset": ("DataSet",),
+    "holdfast.data.federation": ("Federation", "federate"),
+    "holdfast.data.own": ("from_arrays", "from_clients", "from_dataset", "from_huggingface"),
+    "holdfast.data.sources": ("load",),
+    "holdfast.errors": ("HoldfastError",),
+    "holdfast.method": ("Method",),
+    "holdfast.models.net": ("Net", "Out", "to_groupnorm"),
+    "holdfast.named": ("param",),
+    "holdfast.part": ("Batch", "Client", "Part", "Round", "Tensors", "Trip"),
+    "holdfast.rounds": ("Result", "run"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: RUF022 - as a reader meets them
+    "run", "Result", "Config", "federate", "Federation", "load", "DataSet", "from_arrays", "from_clients",
+    "from_dataset", "from_huggingface", "Method", "Part", "param", "Client", "Batch", "Round", "Trip", "Tensors", "Net",
+    "Out", "to_groupnorm", "HoldfastError",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -34,7 +34,14 @@ class Plan:
 
 
 def plan(
-    owned: Tensor, n: Tensor, client: Tensor, *, words: tuple[int, ...], batch: int, epochs: int, steps: int | None
+    owned: Tensor,
+    n: Tensor,
+    client: Tensor,
+    *,
+    words: tuple[int, ...],
+    batch: int,
+    epochs: int,
+    steps: int | None,
 ) -> Plan:
     """Deal the samples ``owned[c, :n[c]]`` of each client into batches; ``words`` are seed, round and trip."""
     most = owned.shape[1]

@@ -15,7 +15,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from holdfast.clients import Clients
@@ -34,7 +33,11 @@ def save(folder: Path, round: int, server: Server, clients: Clients) -> None:
     files: dict[str, int] = _read_manifest(newest[0])["clients"] if newest else {}
     flat = {MODEL: server.w} | _flatten(server.states)
     name = f"server-{round:06d}.safetensors"
-    manifest: dict[str, Any] = {"round": round, "server": {name: _write(folder / name, flat)}, "clients": dict(files)}
+    manifest: dict[str, Any] = {
+        "round": round,
+        "server": {name: _write(folder / name, flat)},
+        "clients": dict(files),
+    }
     for i in sorted(clients.changed):
         name = f"client-{i:06d}-{round:06d}.safetensors"
         checksum = _write(folder / name, _flatten(clients.rows[i]))
@@ -51,18 +54,24 @@ def load(folder: Path, server: Server, clients: Clients) -> int:
         return 0
     path = manifests[-1]
     manifest = _read_manifest(path)
-    states = {name: _read(folder / name, c, path, manifests) for part in ("server", "clients") for name, c in manifest[part].items()}
+    states = {
+        name: _read(folder / name, c, path, manifests)
+        for part in ("server", "clients")
+        for name, c in manifest[part].items()
+    }
     device = server.w.device
     for name in manifest["server"]:
         flat = {k: t.to(device) for k, t in states[name].items()}
         if flat[MODEL].shape != server.w.shape or flat[MODEL].dtype != server.w.dtype:
             raise HoldfastError(
-                f"{folder / name} holds a model of {len(flat[MODEL])} parameters ({flat[MODEL].dtype}), but this run's has "
-                f"{len(server.w)} ({server.w.dtype})"
+                f"{folder / name} holds a model of {len(flat[MODEL])} parameters ({flat[MODEL].dtype}), "
+                f"but this run's has {len(server.w)} ({server.w.dtype})"
             )
         server.w = flat.pop(MODEL)
         server.states = server.states | _unflatten(flat)
-    clients.rows = {_client(n): _unflatten({k: t.to(device) for k, t in states[n].items()}) for n in manifest["clients"]}
+    clients.rows = {
+        _client(n): _unflatten({k: t.to(device) for k, t in states[n].items()}) for n in manifest["clients"]
+    }
     return int(manifest["round"])
 
 
@@ -89,7 +98,11 @@ def _manifests(folder: Path) -> list[Path]:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return {"round": int(manifest["round"]), "server": dict(manifest["server"]), "clients": dict(manifest["clients"])}
+        return {
+            "round": int(manifest["round"]),
+            "server": dict(manifest["server"]),
+            "clients": dict(manifest["clients"]),
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, path, _manifests(path.parent)) from error
 
@@ -124,9 +137,13 @@ def _read(path: Path, checksum: int, manifest: Path, manifests: list[Path]) -> d
 def _damaged(path: Path, manifest: Path, manifests: list[Path]) -> HoldfastError:
     earlier = [m for m in manifests if m < manifest]
     if not earlier:
-        return HoldfastError(f"{path} is missing or damaged and no earlier checkpoint is left: start anew with --overwrite")
+        return HoldfastError(
+            f"{path} is missing or damaged and no earlier checkpoint is left: start anew with --overwrite"
+        )
     last = int(earlier[-1].stem.split("-")[1])
-    return HoldfastError(f"{path} is missing or damaged; the last good round is {last}: delete {manifest} to resume from it")
+    return HoldfastError(
+        f"{path} is missing or damaged; the last good round is {last}: delete {manifest} to resume from it"
+    )
 
 
 def _clean(folder: Path) -> None:
@@ -139,7 +156,3 @@ def _clean(folder: Path) -> None:
     for path in folder.glob("*.safetensors"):
         if path.name not in named:
             path.unlink()
-
-
-def is_finite(w: Tensor) -> bool:
-    return bool(torch.isfinite(w).all())

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError, unknown
-from holdfast.models.net import PRECISIONS
 from holdfast.named import Named, param
 
 
@@ -27,7 +26,10 @@ class Config(Named):
     clients: int = param(20, "clients of the federation", low=1)
     cohort: int | None = param(None, "clients per round; default: a quarter of them, 10 at most", low=1)
     participation: float | None = param(
-        None, "instead of --cohort: each client takes part with this probability, at least one does", above=0, high=1
+        None,
+        "instead of --cohort: each client takes part with this probability, at least one does",
+        above=0,
+        high=1,
     )
     model: str = param("mlp", "the network: linear, mlp, cnn, ...")
     head: str | None = param(None, "name of the model's last linear layer; default: found")
@@ -48,7 +50,7 @@ class Config(Named):
     engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector"))
     slice: int | None = param(None, "clients trained at once by the vector engine; default: what fits", low=1)
     device: str = param("auto", "where to compute", choices=("auto", "cpu", "cuda"))
-    precision: str = param("fp32", "arithmetic of the local training", choices=PRECISIONS)
+    precision: str = param("fp32", "arithmetic of the local training", choices=("fp32", "tf32", "bf16", "fp64"))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -44,14 +44,14 @@ def read_history(path: Path, upto: int) -> list[Record]:
             good = False
         if not good:
             raise HoldfastError(
-                f"{path} is damaged at line {expected}: the last good round is {expected - 1}; restore the file, or start "
-                "anew with --overwrite"
+                f"{path} is damaged at line {expected}: the last good round is {expected - 1}; restore the file, "
+                "or start anew with --overwrite"
             )
         records.append(record)
     if len(records) < upto:
         raise HoldfastError(
-            f"{path} ends at round {len(records)}, its last good round, but the checkpoint is of round {upto}: restore the "
-            "file, or start anew with --overwrite"
+            f"{path} ends at round {len(records)}, its last good round, but the checkpoint is of round {upto}: "
+            "restore the file, or start anew with --overwrite"
         )
     return records
 

@@ -8,12 +8,11 @@ Keys are 32-bit values held in int64 tensors; they broadcast, and they work insi
 from __future__ import annotations
 
 import math
-from typing import Union
 
 import torch
 from torch import Tensor
 
-Word = Union[int, Tensor]
+Word = int | Tensor
 MASK = 0xFFFFFFFF
 
 # What a key is for: the first word after the seed, so that no two uses share numbers.

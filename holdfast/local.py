@@ -1,6 +1,6 @@
 """One client's local training: begin, steps, end. The only place where it is written; engines call it.
 
-    w  <-  w - lr * rate * direction(gradient(task loss + penalties))
+w  <-  w - lr * rate * direction(gradient(task loss + penalties))
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Local:
         self.lr_part = method.single("lr")
         self.loss_part = method.single("task_loss")
         self.gradient_part = method.single("gradient")
-        self.by_hook = {h: method.filling(h) for h in ("begin", "epoch", "teachers", "rate", "penalty", "direction", "end")}
+        self.by_hook = {
+            h: method.filling(h) for h in ("begin", "epoch", "teachers", "rate", "penalty", "direction", "end")
+        }
 
     def begin(self, job: Job, who: Who, state: PerPart) -> PerPart:
         """Every part's scratch before the first step."""
@@ -89,7 +91,9 @@ class Local:
             g, loss = differentiate(objective, at, c.rate)
             return still(g, c.rate), loss
 
-        g, loss = self.gradient_part.gradient(own(self.gradient_part), gradient, w) if self.gradient_part else gradient(w)
+        g, loss = (
+            self.gradient_part.gradient(own(self.gradient_part), gradient, w) if self.gradient_part else gradient(w)
+        )
         local = dict(local)
         for part in self.by_hook["direction"]:
             g, new = part.direction(own(part), g, w)

@@ -100,7 +100,7 @@ def conflict(first: str, second: str, hook: str) -> str:
     return f"{first} and {second} cannot be summed: both {what}; keep one of them"
 
 
-def method(given: str | Part | Method | Sequence[Part]) -> Method:
+def as_method(given: str | Part | Method | Sequence[Part]) -> Method:
     """A method from whatever the user has at hand."""
     if isinstance(given, Method):
         return given

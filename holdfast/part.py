@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, Tensor]
 Gradient = tuple[Tensor, Tensor]  # (gradient, task loss)
+NONE = torch.tensor(float("nan"))  # a number that is not known yet
 
 # How several parts in one sum share a hook.
 SINGLE = ("lr", "task_loss", "gradient", "aggregate", "server_step", "serve")
@@ -74,11 +75,11 @@ class Client:
     samples: Callable[[], Iterator[Batch]] = lambda: iter(())  # the client's data, in masked chunks
     public: Callable[[], Iterator[Batch]] = lambda: iter(())  # the public data, in masked chunks
     # Inside a step only:
-    key: Callable[[], Tensor] = lambda: torch.tensor(0)  # of (seed, round, trip, client, step): all randomness
-    k: Tensor = torch.tensor(0)  # 1..K
-    epoch: Tensor = torch.tensor(0)  # 0..
+    key: Callable[[], Tensor] = lambda: NONE  # of (seed, round, trip, client, step): all randomness
+    k: Tensor = NONE  # 1..K
+    epoch: Tensor = NONE  # 0..
     rate: Tensor | None = None  # the product of all rates; None when no part rescales
-    eta: Tensor = torch.tensor(0.0)  # lr * rate: what multiplies the direction
+    eta: Tensor = NONE  # lr * rate: what multiplies the direction
     teacher: dict[str, Out] = field(default_factory=dict)  # the teachers' outputs on this batch
 
     @property
@@ -115,11 +116,12 @@ class Round:
     N: int  # clients of the federation
     net: Net
     uploads: Tensors = field(default_factory=dict)  # the part's own, stacked over clients
-    update: Tensor = torch.tensor(0.0)  # the aggregate, once it is known
+    update: Tensor = NONE  # the aggregate, once it is known
 
     def mean(self, rows: Tensor) -> Tensor:
         """The weighted mean over the cohort."""
-        return torch.tensordot(self.weights.to(rows.dtype), rows, dims=1)
+        mean: Tensor = torch.tensordot(self.weights.to(rows.dtype), rows, dims=1)
+        return mean
 
     def own(self, uploads: Tensors) -> Round:
         """This view for one part: with its own uploads."""

@@ -51,8 +51,12 @@ RECIPES: dict[str, Recipe] = {
     "scaffold": Recipe("scaffold", "Karimireddy et al. 2020, SCAFFOLD"),
     "fedcm": Recipe("momentum", "Xu et al. 2021, FedCM: Federated Learning with Client-level Momentum"),
     "fedsam": Recipe("sam", "Qu et al. 2022, Generalized Federated Learning via Sharpness Aware Minimization"),
-    "mofedsam": Recipe("momentum+sam", "Qu et al. 2022, Generalized Federated Learning via Sharpness Aware Minimization"),
-    "fedlc": Recipe("fedlc", "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration"),
+    "mofedsam": Recipe(
+        "momentum+sam", "Qu et al. 2022, Generalized Federated Learning via Sharpness Aware Minimization"
+    ),
+    "fedlc": Recipe(
+        "fedlc", "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration"
+    ),
     "moon": Recipe("moon", "Li et al. 2021, Model-Contrastive Federated Learning"),
     "fedbug": Recipe("fedbug", "Kao and Wang 2023, FedBug: A Bottom-Up Gradual Unfreezing Framework"),
     "fednova": Recipe("nova", "Wang et al. 2020, Tackling the Objective Inconsistency Problem"),

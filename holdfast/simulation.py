@@ -120,9 +120,7 @@ class Simulation:
         kept = Trained(trained.deltas[good], uploads, states, trained.loss[good])
         return kept, Who(*(field[good] for field in who)), who.id[~good].tolist()
 
-    def _trip(
-        self, number: int, trip: Trip, r: Round, uploads: PerPart, who: Who, t: int
-    ) -> tuple[Round, int, int]:
+    def _trip(self, number: int, trip: Trip, r: Round, uploads: PerPart, who: Who, t: int) -> tuple[Round, int, int]:
         """Send some clients out again from where they stand; their new deltas replace the old ones."""
         owner = next(p for p in self.method.filling("trips") if any(x is trip for x in p.trips()) or trip in p.trips())
         view = r.own(uploads.get(owner.name, {}))
@@ -137,4 +135,8 @@ class Simulation:
         deltas = r.deltas.clone()
         deltas[rows[good]] = trained.deltas[good]
         size = deltas.element_size() * deltas.shape[1]
-        return replace(r, deltas=deltas), len(rows) * nbytes(message), len(rows) * size + nbytes(trained.uploads)
+        return (
+            replace(r, deltas=deltas),
+            len(rows) * nbytes(message),
+            len(rows) * size + nbytes(trained.uploads),
+        )

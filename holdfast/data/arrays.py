@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, unknown
 
 CHUNK = 4096
 
@@ -89,7 +89,7 @@ def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tupl
     known = {str(name): i for i, name in enumerate(names)}
     strange = [word for word in words if word not in known]
     if strange:
-        raise HoldfastError(f"{what}: {strange[0]!r} is not among the classes {', '.join(known)}")
+        raise unknown(f"class in {what}", strange[0], known)
     return torch.tensor([known[word] for word in words])[ids], tuple(known)
 
 
@@ -105,7 +105,7 @@ def labels(what: str, values: Any) -> Tensor:
 
 def words(values: Any) -> bool:
     """Whether labels are strings, to be numbered."""
-    return not isinstance(values, Tensor) and np.asarray(values).dtype.kind == "U"
+    return _column("y", values).dtype.kind == "U"
 
 
 def _column(what: str, values: Any) -> np.ndarray:

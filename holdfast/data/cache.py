@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -86,7 +86,8 @@ def _open(entry: Path) -> DataSet | None:
 def _map(file: Path, expected: list[object]) -> Tensor:
     # Mode "c" is copy-on-write: torch sees writable memory, and the file cannot be changed through it.
     array = open_memmap(file, mode="c")
-    if [str(array.dtype), *array.shape] != expected:
+    whole = array.offset + array.nbytes == os.path.getsize(file)
+    if not whole or [str(array.dtype), *array.shape] != expected:
         raise ValueError(f"{file} is not what meta.json says")
     return torch.from_numpy(array)
 
@@ -94,8 +95,9 @@ def _map(file: Path, expected: list[object]) -> Tensor:
 def _write(entry: Path, data: DataSet) -> None:
     """Write aside and rename, so that no one ever sees half an entry."""
     entry.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=".new-", dir=entry.parent))
+    aside = entry.parent / f".new-{uuid.uuid4().hex}"
     try:
+        aside.mkdir()
         kinds: dict[str, list[object]] = {}
         for name in ARRAYS:
             array: np.ndarray = getattr(data, name).contiguous().numpy()

@@ -22,26 +22,26 @@ def read_batch(file: Path, key: str, classes: int) -> tuple[np.ndarray, np.ndarr
     content = read_pickle(file)
     x, y = content.get("data"), content.get(key)
     if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != PIXELS:
-        raise HoldfastError(f"{file}: its 'data' must be bytes [n, {PIXELS}], not {_kind(x)}; fetch it again")
+        raise HoldfastError(
+            f"{file}: its 'data' must be bytes [n, {PIXELS}], not {_kind(x)}; remove it and fetch it again"
+        )
     if not isinstance(y, list) or not all(type(label) is int for label in y):
-        raise HoldfastError(f"{file}: its '{key}' must be a list of integers, not {_kind(y)}; fetch it again")
+        raise HoldfastError(
+            f"{file}: its '{key}' must be a list of integers, not {_kind(y)}; remove it and fetch it again"
+        )
     if len(x) != len(y) or not y:
-        raise HoldfastError(f"{file}: {len(y)} labels for {len(x)} images; fetch it again")
+        raise HoldfastError(f"{file}: {len(y)} labels for {len(x)} images; remove it and fetch it again")
     if min(y) < 0 or max(y) >= classes:
-        raise HoldfastError(f"{file}: a label is outside 0 to {classes - 1}; fetch it again")
+        raise HoldfastError(f"{file}: a label is outside 0 to {classes - 1}; remove it and fetch it again")
     return x.reshape(-1, 3, 32, 32), np.asarray(y, np.int64)
 
 
 def read_names(file: Path, key: str, classes: int) -> tuple[str, ...]:
     """The class names of the meta file."""
     names = read_pickle(file).get(key)
-    if (
-        not isinstance(names, list)
-        or len(names) != classes
-        or not all(type(n) in (bytes, str) for n in names)
-    ):
+    if not isinstance(names, list) or len(names) != classes or not all(type(n) in (bytes, str) for n in names):
         raise HoldfastError(
-            f"{file}: its '{key}' must be {classes} names, not {_kind(names)}; fetch it again"
+            f"{file}: its '{key}' must be {classes} names, not {_kind(names)}; remove it and fetch it again"
         )
     return tuple(n.decode("latin1") if isinstance(n, bytes) else n for n in names)
 

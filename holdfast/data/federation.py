@@ -66,9 +66,7 @@ class Federation:
             d.std,
             d.groups,
         )
-        return Federation(
-            moved, self.deal, self.split, self.seed, self.public.to(device), self.augment, dtype
-        )
+        return Federation(moved, self.deal, self.split, self.seed, self.public.to(device), self.augment, dtype)
 
     def inputs(self, stored: Tensor) -> Tensor:
         """Stored samples as the network wants them: scaled and normalised. Any leading axes."""
@@ -78,8 +76,7 @@ class Federation:
         if self.data.mean:
             shape = (-1,) + (1,) * (len(self.shape) - 1)
             mean, std = (
-                torch.tensor(v, dtype=x.dtype, device=x.device).reshape(shape)
-                for v in (self.data.mean, self.data.std)
+                torch.tensor(v, dtype=x.dtype, device=x.device).reshape(shape) for v in (self.data.mean, self.data.std)
             )
             x = (x - mean) / std
         return x
@@ -89,11 +86,7 @@ class Federation:
         x = self.inputs(self.data.x[index])
         if self.deal.noise is not None:
             noise = self.deal.noise
-            spread = (
-                sigma.to(x.dtype)
-                .reshape(sigma.shape + (1,) * (index.dim() - sigma.dim()))
-                .expand(index.shape)
-            )
+            spread = sigma.to(x.dtype).reshape(sigma.shape + (1,) * (index.dim() - sigma.dim())).expand(index.shape)
             x = perturb(x, index, spread, noise.mean, noise.share, self.seed)
         return x, self.data.y[index]
 
@@ -159,6 +152,4 @@ def refuse_bad_samples(data: DataSet) -> None:
             )
     for name, y in (("training", data.y), ("test", data.test_y)):
         if len(y) == 0 or int(y.min()) < 0 or int(y.max()) >= len(data.classes):
-            raise HoldfastError(
-                f"the {name} labels of {data.name} must be 0..{len(data.classes) - 1} and not empty"
-            )
+            raise HoldfastError(f"the {name} labels of {data.name} must be 0..{len(data.classes) - 1} and not empty")

@@ -12,50 +12,11 @@ import torch
 from torch import Tensor
 
 from holdfast.data.dataset import DataSet
-from holdfast.data.images import class_folders, decode_images, image_files
+from holdfast.data.images import Labelled, annotated, class_folders, decode_images, labelled
 from holdfast.data.prepare import hold_out
 from holdfast.data.sources import Source, check_present, normalise_param, normalised, stored
 from holdfast.errors import HoldfastError
 from holdfast.named import param
-
-Labelled = list[tuple[Path, int]]  # an image and its class
-
-
-def labelled(folder: Path, classes: Sequence[str], inner: str = "") -> Labelled:
-    """The images of ``folder/<class>/<inner>``, class by class; a folder of no known class is an error."""
-    extra = [name for name in class_folders(folder) if name not in classes]
-    if extra:
-        raise HoldfastError(f"{folder / extra[0]}: no such class in the training folder; rename or remove it")
-    found: Labelled = []
-    for label, name in enumerate(classes):
-        inside = folder / name / inner
-        found += [(file, label) for file in image_files(inside)] if inside.is_dir() else []
-    if not found:
-        raise HoldfastError(f"{folder}: no images in it; expected <class>/*.png, *.jpg or the like")
-    return found
-
-
-def annotated(folder: Path, classes: Sequence[str]) -> Labelled:
-    """Tiny ImageNet's validation images: ``val_annotations.txt`` has a line of name, class, box for each."""
-    file = folder / "val_annotations.txt"
-    label_of = {name: label for label, name in enumerate(classes)}
-    found: Labelled = []
-    try:
-        lines = file.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"{file}: cannot be read ({type(error).__name__}); fetch it again") from error
-    for number, line in enumerate(lines, 1):
-        name, label, *_ = [*line.split("\t"), "", ""]
-        if label not in label_of or not name or Path(name).name != name:
-            raise HoldfastError(
-                f"{file}, line {number}: expected an image, a tab and a class; fetch it again"
-            )
-        found.append((folder / "images" / name, label_of[label]))
-    missing = [path for path, _ in found if not path.is_file()]
-    if missing or not found:
-        what = f"{missing[0].name} is not in {folder / 'images'}" if missing else "it is empty"
-        raise HoldfastError(f"{file}: {what}; fetch it again")
-    return found
 
 
 def decode_labelled(items: Labelled, channels: int = 3, size: int = 0) -> tuple[Tensor, Tensor]:
@@ -132,9 +93,7 @@ class TinyImagenet(Source):
 
     def missing(self, data_dir: Path) -> list[str]:
         root = self.place(data_dir)
-        return [
-            name for name in ("train", "val/images", "val/val_annotations.txt") if not (root / name).exists()
-        ]
+        return [name for name in ("train", "val/images", "val/val_annotations.txt") if not (root / name).exists()]
 
     def parts(self, data_dir: Path) -> tuple[Labelled, Labelled, list[str]]:
         check_present(self, data_dir)
@@ -163,9 +122,7 @@ class Folder(Source):
     path: str = param(MISSING, "the folder, from where the command runs")
     size: int = param(0, "scale every image to size x size; 0: they are all of one size", low=0, high=4096)
     grey: bool = param(False, "one channel of grey instead of three of colour")
-    test: float = param(
-        0.2, "share of every class to hold out where there is no test folder", above=0, below=1
-    )
+    test: float = param(0.2, "share of every class to hold out where there is no test folder", above=0, below=1)
 
     def place(self, data_dir: Path) -> Path:
         return Path(self.path).expanduser()
@@ -182,9 +139,7 @@ class Folder(Source):
         train = root / "train" if (root / "train").is_dir() else root
         names = list(class_folders(train))
         if not names:
-            raise HoldfastError(
-                f"{train}: no class folders in it; expected {train}/<class>/*.png or the like"
-            )
+            raise HoldfastError(f"{train}: no class folders in it; expected {train}/<class>/*.png or the like")
         held = labelled(root / "test", names) if train != root and (root / "test").is_dir() else []
         return labelled(train, names), held, names
 

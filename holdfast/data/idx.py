@@ -39,7 +39,7 @@ def read_idx(file: Path, dims: int) -> np.ndarray:
             return _read(file, stream, dims, os.path.getsize(file))
     except (OSError, EOFError, zlib.error) as error:
         # gzip's own checks: its magic, its CRC, its end
-        raise HoldfastError(f"{file}: not a whole gzip or IDX file ({error}); fetch it again") from error
+        raise HoldfastError(f"{file}: not a whole gzip or IDX file ({error}); remove it and fetch it again") from error
 
 
 def _read(file: Path, stream: IO[bytes] | gzip.GzipFile, dims: int, most: int) -> np.ndarray:
@@ -47,22 +47,24 @@ def _read(file: Path, stream: IO[bytes] | gzip.GzipFile, dims: int, most: int) -
     magic = bytes((0, 0, 8, dims))
     if head[:4] != magic:
         raise HoldfastError(
-            f"{file}: wrong magic {head[:4].hex(' ')}, expected {magic.hex(' ')}; fetch it again"
+            f"{file}: wrong magic {head[:4].hex(' ')}, expected {magic.hex(' ')}; remove it and fetch it again"
         )
     if len(head) < 4 + 4 * dims:
-        raise HoldfastError(f"{file}: truncated in its header; fetch it again")
+        raise HoldfastError(f"{file}: truncated in its header; remove it and fetch it again")
     shape = struct.unpack(f">{dims}I", head[4:])
     size = math.prod(shape)
     if not 0 < size <= LIMIT:
-        raise HoldfastError(f"{file}: its header claims {size} bytes, expected 1 to {LIMIT}; fetch it again")
+        raise HoldfastError(
+            f"{file}: its header claims {size} bytes, expected 1 to {LIMIT}; remove it and fetch it again"
+        )
     if size > most:
-        raise HoldfastError(f"{file}: truncated, its header claims {size} bytes; fetch it again")
+        raise HoldfastError(f"{file}: truncated, its header claims {size} bytes; remove it and fetch it again")
     body = bytearray()
     while len(body) <= size and (chunk := stream.read(min(CHUNK, size + 1 - len(body)))):
         body += chunk
     if len(body) != size:
         what = "truncated" if len(body) < size else "longer than its header says"
-        raise HoldfastError(f"{file}: {what}, expected {size} bytes after the header; fetch it again")
+        raise HoldfastError(f"{file}: {what}, expected {size} bytes after the header; remove it and fetch it again")
     return np.frombuffer(body, np.uint8).reshape(shape)
 
 
@@ -111,14 +113,14 @@ class Idx(Source):
         images, labels = read_idx(image_file, 3), read_idx(label_file, 1)
         if images.shape[1:] != (28, 28):
             size = "x".join(map(str, images.shape[1:]))
-            raise HoldfastError(f"{image_file}: images of {size} pixels, expected 28x28; fetch it again")
+            raise HoldfastError(f"{image_file}: images of {size} pixels, expected 28x28; remove it and fetch it again")
         if len(images) != len(labels):
             counts = f"{len(labels)} labels for {len(images)} images"
-            raise HoldfastError(f"{label_file}: {counts} of {image_file.name}; fetch both again")
+            raise HoldfastError(f"{label_file}: {counts} of {image_file.name}; remove both and fetch them again")
         low, high = self.first, self.first + len(self.classes) - 1
         if labels.min() < low or labels.max() > high:
             found = f"labels {labels.min()} to {labels.max()}"
-            raise HoldfastError(f"{label_file}: {found}, expected {low} to {high}; fetch it again")
+            raise HoldfastError(f"{label_file}: {found}, expected {low} to {high}; remove it and fetch it again")
         if self.transposed:
             images = np.ascontiguousarray(images.swapaxes(1, 2))
         return torch.from_numpy(images)[:, None], torch.from_numpy(labels.astype(np.int64) - self.first)

@@ -11,7 +11,7 @@ Level = float | Tensor
 
 
 def perturb(x: Tensor, sample: Tensor, sigma: Level, mean: Level, mask_share: float, seed: int) -> Tensor:
-    """Samples as their client sees them, FNR-FL Eq. 2: ``x' = x + (eps * M(x)) * sigma + mu``, ``eps ~ N(0, 1)``.
+    """Samples as their client sees them, FNR-FL Eq. 2: ``x' = x + (eps * M(x)) * sigma + mu``, eps ~ N(0, 1).
 
     ``sample`` holds the number of every sample of ``x`` and has its leading shape, [B] or [C, B]. ``sigma``
     and ``mean`` are numbers, or tensors over its first axes: [C] or [C, B] for x [C, B, ...]. Each number of

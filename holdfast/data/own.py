@@ -1,13 +1,12 @@
-"""The user's own data: arrays, tensors, a torch ``Dataset``, a Hugging Face ``datasets.Dataset``, or one array per client.
+"""The user's own data: numpy arrays, torch tensors or lists, in one piece or already dealt to clients.
 
-Each function gives a checked ``DataSet``. Without a test set, a fixed stratified fifth is held out. Without ``mean``
-and ``std`` the channel statistics of the training part are computed; ``normalise=False`` leaves the numbers alone.
-A folder of images is the source ``folder('path')``.
+A torch ``Dataset`` and a Hugging Face one are read in ``own_datasets``; a folder of images is the source
+``folder('path')``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch import Tensor
 from holdfast.data.arrays import labels, numbered, samples, words
 from holdfast.data.dataset import DataSet
 from holdfast.data.prepare import hold_out, moments
-from holdfast.errors import HoldfastError, unknown
+from holdfast.errors import HoldfastError
 
 
 def from_arrays(
@@ -31,28 +30,38 @@ def from_arrays(
     classes: Sequence[str] | None = None,
     name: str = "arrays",
     channels: str = "auto",
-    test: float = 0.2,
+    share: float = 0.2,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     normalise: bool = True,
 ) -> DataSet:
-    """Samples and labels in numpy arrays, torch tensors or lists.
+    """Samples and labels in numpy arrays, torch tensors or lists, checked.
 
-    ``groups`` names the client of every training sample, for data that is already federated. Labels are integers
-    from 0 on, or strings. ``channels`` is the place of the channel axis of images: see ``arrays.samples``.
+    Labels are integers from 0 on, or strings. ``groups`` names the client of every training sample, for data that
+    is already federated. Without a test set, a fixed ``share`` of every class is held out. Without ``mean`` and
+    ``std`` those of the training part are computed; ``normalise=False`` leaves the numbers alone. ``channels`` is
+    the place of the channel axis of images: see ``arrays.samples``.
 
     >>> data = from_arrays([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1], groups=["ann", "bob", "ann", "bob"])
     >>> data.y.tolist(), data.test_y.tolist(), data.classes
     ([0, 1], [0, 1], ('0', '1'))
     """
-    data = _paired(x, y, test_x, test_y, channels, classes, name)
+    if (test_x is None) != (test_y is None):
+        raise HoldfastError("test_x and test_y belong together; give both or neither")
+    inputs = samples("x", x, channels)
+    held = inputs[:0] if test_x is None else samples("test_x", test_x, channels)
+    _check_alike("test_x", held, "x", inputs)
+    targets, held_targets, names = _targets(y, () if test_y is None else test_y, classes)
+    _check_length("y", len(targets), "x", len(inputs))
+    _check_length("test_y", len(held_targets), "test_x", len(held))
+    data = DataSet(name, inputs, targets, held, held_targets, names)
     if groups is not None:
         ids, _ = numbered("groups", groups)
-        _same_length("x", data.x, "groups", ids)
+        _check_length("groups", len(ids), "x", len(inputs))
         data = replace(data, groups=ids)
     if test_x is None:
-        data = _held_out(data, test)
-    return _normalised(data, tuple(mean), tuple(std), normalise)
+        data = _held_out(data, share)
+    return _normalised(data, tuple(map(float, mean)), tuple(map(float, std))) if normalise else data
 
 
 def from_clients(
@@ -62,71 +71,75 @@ def from_clients(
 ) -> DataSet:
     """Data that is already federated: the samples and labels of each client, and perhaps a common test set.
 
-    Client ``i`` of the list (or of the mapping, in its order) is group ``i``. A client may be empty. ``options``
-    are those of ``from_arrays``; its ``test`` share is called ``share`` here.
+    Client ``i`` of the list (or of the mapping, in its order) is group ``i``; it may be empty. The options are
+    those of ``from_arrays``.
     """
-    pairs = list(clients.items()) if isinstance(clients, Mapping) else list(enumerate(clients))
-    channels = options.get("channels", "auto")
+    pairs = clients.items() if isinstance(clients, Mapping) else enumerate(clients)
+    channels = options.pop("channels", "auto")
     xs: list[Tensor] = []
     ys: list[np.ndarray] = []
-    ids: list[int] = []
-    for number, (who, pair) in enumerate(pairs):
-        if len(pair) != 2:
-            raise HoldfastError(f"client {who} must be a pair (x, y), not {len(pair)} things")
-        if len(pair[0]) == 0 and len(pair[1]) == 0:
-            continue
-        part = samples(f"x of client {who}", pair[0], channels)
-        _same_length(f"x of client {who}", part, f"y of client {who}", pair[1])
-        if xs and (part.shape[1:] != xs[0].shape[1:] or part.dtype != xs[0].dtype):
-            shapes = f"{part.dtype} {list(part.shape[1:])}, the first {xs[0].dtype} {list(xs[0].shape[1:])}"
-            raise HoldfastError(f"client {who} holds samples of {shapes}; make them equal")
-        xs.append(part)
-        ys.append(np.asarray(pair[1]).reshape(len(part)))
-        ids += [number] * len(part)
+    groups: list[int] = []
+    for number, (who, (x, y)) in enumerate(pairs):
+        _check_length(f"y of client {who}", len(y), f"x of client {who}", len(x))
+        if len(x):
+            part = samples(f"x of client {who}", x, channels)
+            _check_alike(f"x of client {who}", part, "that of the first", xs[0] if xs else part)
+            xs.append(part)
+            ys.append(np.asarray(y).reshape(len(x)))
+            groups += [number] * len(x)
     if not xs:
         raise HoldfastError("no client has a sample; give at least one")
-    test_x, test_y = test if test is not None else (None, None)
-    share = options.pop("share", 0.2)
-    settings = {"name": "clients", **options, "channels": "first", "test": share}
-    if test_x is not None:
-        test_x = samples("test_x", test_x, channels)
-    return from_arrays(torch.cat(xs), np.concatenate(ys), test_x, test_y, groups=ids, **settings)
+    test_x, test_y = (None, None) if test is None else (samples("test_x", test[0], channels), test[1])
+    settings: dict[str, Any] = {"name": "clients", **options, "channels": "first"}
+    data = from_arrays(torch.cat(xs), np.concatenate(ys), test_x, test_y, groups=groups, **settings)
+    # Numbered by from_arrays without the empty clients: give every client its place in the list again.
+    assert data.groups is not None
+    return replace(data, groups=torch.tensor(sorted(set(groups)))[data.groups])
 
 
-def from_dataset(dataset: Any, test: Any = None, **options: Any) -> DataSet:
-    """Any map-style torch ``Dataset`` of (input, label) pairs; inputs are tensors, arrays or PIL images.
+def _targets(y: Any, test_y: Any, classes: Sequence[str] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """Labels as numbers, and the names of the classes."""
+    if words(y):
+        ids, names = numbered("y", y, classes)
+        held = numbered("test_y", test_y, names)[0] if len(test_y) else ids[:0]
+        return ids, held, names
+    ids = labels("y", y)
+    held = labels("test_y", test_y) if len(test_y) else ids[:0]
+    high = int(torch.cat([ids, held]).max()) if len(ids) + len(held) else 0
+    if classes is not None and high >= len(classes):
+        raise HoldfastError(f"a label is {high}, but there are {len(classes)} classes: 0 to {len(classes) - 1}")
+    if classes is None and high >= len(ids) + len(held):
+        remedy = "number them from 0, or give classes="
+        raise HoldfastError(f"a label is {high}, more than there are samples ({len(ids) + len(held)}); {remedy}")
+    return ids, held, tuple(map(str, range(high + 1) if classes is None else classes))
 
-    Every sample is read once, now: a random transform is drawn once, so leave augmentation to the run.
-    ``options`` are those of ``from_arrays``; its ``test`` share is called ``share`` here.
-    """
-    x, y = _stacked("the data set", _items(dataset))
-    test_x, test_y = _stacked("the test set", _items(test)) if test is not None else (None, None)
-    share = options.pop("share", 0.2)
-    return from_arrays(x, y, test_x, test_y, **{"name": "dataset", **options, "test": share})
+
+def _check_length(what: str, n: int, other: str, expected: int) -> None:
+    if n != expected:
+        raise HoldfastError(f"{what} has {n} entries and {other} {expected}; they must be equal")
 
 
-def from_huggingface(
-    dataset: Any, test: Any = None, *, image: str = "image", label: str = "label", client: str = "", **options: Any
-) -> DataSet:
-    """A Hugging Face ``Dataset``, or a ``DatasetDict`` with ``train`` and perhaps ``test`` or ``validation``.
+def _check_alike(what: str, x: Tensor, other: str, expected: Tensor) -> None:
+    if x.shape[1:] != expected.shape[1:] or x.dtype != expected.dtype:
+        mine, theirs = (f"{t.dtype} {list(t.shape[1:])}" for t in (x, expected))
+        raise HoldfastError(f"{what} holds samples of {mine}, {other} of {theirs}; make them equal")
 
-    ``image`` and ``label`` are the columns to read; ``client`` is the one that names each sample's client.
-    ``options`` are those of ``from_arrays``; its ``test`` share is called ``share`` here.
-    """
-    if isinstance(dataset, Mapping):
-        if "train" not in dataset:
-            raise unknown("split of the data set", "train", dataset.keys())
-        held = next((dataset[part] for part in ("test", "validation", "valid") if part in dataset), None)
-        dataset, test = dataset["train"], test if test is not None else held
-    for column in filter(None, (image, label, client)):
-        if column not in dataset.column_names:
-            raise unknown("column of the data set", column, dataset.column_names)
-    rows = ((row[image], row[label]) for row in dataset)
-    x, y = _stacked("the data set", rows)
-    pairs = None if test is None else ((row[image], row[label]) for row in test)
-    test_x, test_y = (None, None) if pairs is None else _stacked("the test set", pairs)
-    names = getattr(dataset.features.get(label), "names", None)
-    groups = list(dataset[client]) if client else None
-    share = options.pop("share", 0.2)
-    settings = {"name": "huggingface", "classes": names, "groups": groups, **options, "test": share}
-    return from_arrays(x, y, test_x, test_y, **settings)
+
+def _held_out(data: DataSet, share: float) -> DataSet:
+    if not 0 < share < 1:
+        raise HoldfastError(f"share must be in (0, 1), not {share}")
+    kept, held = hold_out(data.y, share)
+    if not len(held):
+        raise HoldfastError("one sample per class leaves nothing to test; give test_x and test_y")
+    groups = None if data.groups is None else data.groups[kept]
+    x, y = data.x, data.y
+    return replace(data, x=x[kept], y=y[kept], test_x=x[held], test_y=y[held], groups=groups)
+
+
+def _normalised(data: DataSet, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
+    if not mean and not std:
+        mean, std = moments(data.x)
+    if not len(mean) == len(std) == data.x.shape[1] or not all(s > 0 for s in std):
+        need = f"{data.x.shape[1]} numbers each, one per channel, the deviations above 0"
+        raise HoldfastError(f"mean and std must be {need}, not {list(mean)} and {list(std)}")
+    return replace(data, mean=mean, std=std)

@@ -124,7 +124,7 @@ class _Reader(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> type:
         found = KNOWN.get((module, name))
         if found is None:
-            raise RefusedError(f"the global {module}.{name}"[:80])
+            raise RefusedError(f"the global {f'{module}.{name}'!a}"[:80])
         return found
 
     def _setitem(self: Any) -> None:
@@ -151,7 +151,7 @@ def read_pickle(file: Path) -> dict[str, Any]:
     """The dict in a pickle, its keys as strings, arrays as numpy arrays, byte strings as bytes."""
     try:
         if os.path.getsize(file) > LIMIT:
-            raise HoldfastError(f"{file}: larger than {LIMIT} bytes, no CIFAR file is; fetch it again")
+            raise HoldfastError(f"{file}: larger than {LIMIT} bytes, no CIFAR file is; remove it and fetch it again")
         content = _Reader(io.BytesIO(file.read_bytes()), encoding="bytes").load()
         if type(content) is not dict:
             raise RefusedError(f"a {type(content).__name__} where a dict should be")
@@ -160,6 +160,8 @@ def read_pickle(file: Path) -> dict[str, Any]:
     except RefusedError as error:
         raise HoldfastError(f"{file}: refused, it asks for {error}; a CIFAR file does not") from error
     except Exception as error:  # a damaged pickle fails in any way it likes
-        raise HoldfastError(f"{file}: not a whole pickle ({type(error).__name__}); fetch it again") from error
+        raise HoldfastError(
+            f"{file}: not a whole pickle ({type(error).__name__}); remove it and fetch it again"
+        ) from error
     words = {key.decode("latin1") if isinstance(key, bytes) else key: v for key, v in content.items()}
     return {key: v.value if type(v) is _Array else v for key, v in words.items()}

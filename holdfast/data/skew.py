@@ -49,7 +49,7 @@ def spread(values: np.ndarray) -> dict[str, float]:
 
 
 def total_variation(counts: np.ndarray) -> np.ndarray:
-    """Each client's distance to the global label mix, ``1/2 * sum_j |P_h(y=j) - P_a(y=j)|``: 0 alike, near 1 alien.
+    """Each client's distance to the global label mix, ``1/2 * sum_j |P_h(y=j) - P_a(y=j)|``, in [0, 1].
 
     Twice this is the distance theta_h by which FedAgg (Sec. V-A) measures skew and that it calls Wasserstein:
     the L1 distance of the two mixes. (Between classes at mutual distance 1, Wasserstein's distance is half of
@@ -64,7 +64,7 @@ def total_variation(counts: np.ndarray) -> np.ndarray:
 
 
 def effective_classes(counts: np.ndarray) -> np.ndarray:
-    """The number of equally frequent classes with the entropy of each client's mix: ``exp(-sum_j p_j ln p_j)``.
+    """How many equally frequent classes have the entropy of a client's mix: ``exp(-sum_j p_j ln p_j)``.
 
     >>> effective_classes(np.array([[3, 3, 0], [7, 0, 0]])).round(6).tolist()
     [2.0, 1.0]

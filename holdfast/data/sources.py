@@ -79,13 +79,13 @@ def load(text: str, data_dir: Path | None = None) -> DataSet:
 
 def normalise_param() -> Any:
     """The parameter of every published data set: whose channel statistics normalise it."""
-    doc = "channel mean and deviation: those usually published, computed from the training images, or none"
-    return param("published", doc, choices=("published", "computed", "none"))
+    doc = "channel mean and deviation: those usually published, computed from the training images, or off"
+    return param("published", doc, choices=("published", "computed", "off"))
 
 
 def normalised(data: DataSet, how: str, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
     """The data set with the statistics asked for; where none are published, the computed ones stay."""
-    if how == "none":
+    if how == "off":
         return replace(data, mean=(), std=())
     return replace(data, mean=mean, std=std) if how == "published" and mean else data
 
@@ -109,9 +109,7 @@ def check_present(source: Source, data_dir: Path) -> None:
     missing = source.missing(data_dir)
     if missing:
         remedy = f"fetch them with `holdfast data fetch {source.name}` or put them there"
-        raise HoldfastError(
-            f"{source.name}: {shortened(missing)} not found in {source.place(data_dir)}; {remedy}"
-        )
+        raise HoldfastError(f"{source.name}: {shortened(missing)} not found in {source.place(data_dir)}; {remedy}")
 
 
 def shortened(names: Sequence[str], most: int = 8) -> str:

@@ -63,4 +63,6 @@ def cat(rows: list[PerPart]) -> PerPart:
 
 def stack(rows: list[PerPart]) -> PerPart:
     """One dictionary with a client axis from one per client."""
-    return {part: {k: torch.stack([r[part][k] for r in rows]) for k in rows[0][part]} for part in rows[0]} if rows else {}
+    return (
+        {part: {k: torch.stack([r[part][k] for r in rows]) for k in rows[0][part]} for part in rows[0]} if rows else {}
+    )

@@ -33,7 +33,7 @@ class Layout:
     units: Mapping[str, tuple[tuple[str, ...], ...]]  # unit -> blocks bottom-up -> parameters
     layers: tuple[Layer, ...]  # bottom-up
     owner: Mapping[str, int]  # parameter -> its layer
-    device: torch.device = torch.device("cpu")
+    device: torch.device
     _cache: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -90,9 +90,7 @@ class Layout:
 
     def _block_index(self, unit: str) -> Tensor:
         where = {name: i for i, block in enumerate(self._unit(unit)) for name in block}
-        return torch.cat(
-            [torch.full((n,), where[name]) for name, n in zip(self.names, self.sizes, strict=True)]
-        )
+        return torch.cat([torch.full((n,), where[name]) for name, n in zip(self.names, self.sizes, strict=True)])
 
     def _neuron_index(self) -> Tensor:
         pieces = []
@@ -106,9 +104,7 @@ class Layout:
         return torch.cat(pieces)
 
     def _head_index(self) -> Tensor:
-        return torch.cat(
-            [torch.full((n,), name in self.head) for name, n in zip(self.names, self.sizes, strict=True)]
-        )
+        return torch.cat([torch.full((n,), name in self.head) for name, n in zip(self.names, self.sizes, strict=True)])
 
 
 def trace(module: nn.Module, order: list[str], head: str, device: torch.device) -> Layout:

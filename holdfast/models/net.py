@@ -17,8 +17,6 @@ from holdfast.errors import HoldfastError
 from holdfast.models.dropout import Dropout, dropping
 from holdfast.models.layout import trace
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
-
 
 class Out(NamedTuple):
     """What a network says about a batch: logits, and the features that its head read."""
@@ -77,8 +75,8 @@ def refuse_running_statistics(module: nn.Module) -> None:
     for name, sub in module.named_modules():
         if getattr(sub, "running_mean", None) is not None:
             raise HoldfastError(
-                f"the model's layer {name!r} ({type(sub).__name__}) keeps running statistics, which federated averaging "
-                "corrupts: convert the model with holdfast.to_groupnorm(module)"
+                f"the model's layer {name!r} ({type(sub).__name__}) keeps running statistics, which federated "
+                "averaging corrupts: convert the model with holdfast.to_groupnorm(module)"
             )
 
 
@@ -140,7 +138,7 @@ def _watch(
 
         return hook
 
-    handles = [m.register_forward_hook(note(n)) for n, m in module.named_modules() if not list(m.children())]  # type: ignore[arg-type]
+    handles = [m.register_forward_hook(note(n)) for n, m in module.named_modules() if not list(m.children())]
     try:
         with torch.no_grad():
             out = module(torch.zeros((2, *shape), device=device, dtype=dtype))
@@ -160,7 +158,9 @@ def _watch(
 def _find_head(module: nn.Module, ran: dict[str, Tensor], out: Tensor, named: str | None) -> str:
     linear = [n for n in ran if isinstance(module.get_submodule(n), nn.Linear)]
     if named is not None and named not in linear:
-        raise HoldfastError(f"the model has no linear layer {named!r} to be its head; it has {', '.join(linear) or 'none'}")
+        raise HoldfastError(
+            f"the model has no linear layer {named!r} to be its head; it has {', '.join(linear) or 'none'}"
+        )
     found = [n for n in ([named] if named is not None else linear) if ran[n] is out]
     if not found:
         raise HoldfastError(

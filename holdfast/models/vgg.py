@@ -64,9 +64,7 @@ class Vgg11(Model):
 
     name: ClassVar[str] = "vgg11"
     hidden: int = param(512, "units of each hidden linear layer", low=1)
-    dropout: float = param(
-        0.5, "probability of dropping a unit before each hidden linear layer", low=0, below=1
-    )
+    dropout: float = param(0.5, "probability of dropping a unit before each hidden linear layer", low=0, below=1)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         channels, *_ = image(self.name, shape)

@@ -31,9 +31,9 @@ def step(s: Tensors, w: Tensor, eta: float, tau: float) -> Tensor:
 class FedAdam(Part):
     """Adam at the server (Alg. 2 of the paper), u the update; no bias correction:
 
-        m  <-  beta1 * m + (1 - beta1) * u
-        v  <-  beta2 * v + (1 - beta2) * u^2
-        w  =   w0 + eta * m / (sqrt(v) + tau)
+    m  <-  beta1 * m + (1 - beta1) * u
+    v  <-  beta2 * v + (1 - beta2) * u^2
+    w  =   w0 + eta * m / (sqrt(v) + tau)
     """
 
     name = "fedadam"
@@ -87,9 +87,9 @@ class FedAdagrad(Part):
 class FedYogi(Part):
     """Yogi at the server (Alg. 2 of the paper), u the update:
 
-        m  <-  beta1 * m + (1 - beta1) * u
-        v  <-  v - (1 - beta2) * u^2 * sign(v - u^2)
-        w  =   w0 + eta * m / (sqrt(v) + tau)
+    m  <-  beta1 * m + (1 - beta1) * u
+    v  <-  v - (1 - beta2) * u^2 * sign(v - u^2)
+    w  =   w0 + eta * m / (sqrt(v) + tau)
     """
 
     name = "fedyogi"

@@ -15,8 +15,8 @@ from holdfast.part import Part, Round, Tensors
 class FedAvgM(Part):
     """Server momentum (Sec. 4.3 of the paper):
 
-        m  <-  beta * m + update
-        w  =   w0 + eta * m
+    m  <-  beta * m + update
+    w  =   w0 + eta * m
     """
 
     name = "fedavgm"

@@ -17,8 +17,8 @@ class FedLC(Part):
 
         loss = cross-entropy(logits - tau * n_c^(-1/4))
 
-    ``n_c`` is the client's number of samples of class c; a class the client lacks counts as one sample, where the formula
-    would be infinite.
+    ``n_c`` is the client's number of samples of class c; a class the client lacks counts as one sample, where the
+    formula would be infinite.
     """
 
     name = "fedlc"

@@ -16,9 +16,9 @@ class Normalized(Part):
 
         update = (mean_i ||delta_i||) * (sum_i delta_i) / ||sum_i delta_i||
 
-    Deltas that point apart shorten their mean; this gives it back the length of a typical delta. The signs in the paper's
-    Alg. 1 are inconsistent; with delta = local - global the model moves by ``+ update``. When the deltas cancel, relative
-    to their lengths, their direction is rounding noise, and the update is the plain mean.
+    Deltas that point apart shorten their mean; this gives it back the length of a typical delta. The signs in the
+    paper's Alg. 1 are inconsistent; with delta = local - global the model moves by ``+ update``. When the deltas
+    cancel, relative to their lengths, their direction is rounding noise, and the update is the plain mean.
     """
 
     name = "normalized"

@@ -25,4 +25,5 @@ class Nova(Part):
     def aggregate(self, r: Round) -> Tensor:
         p = (r.n / r.n.sum()).to(r.deltas.dtype)
         K = r.K.to(r.deltas.dtype)
-        return (p * K).sum() * torch.tensordot(p / K.clamp(min=1), r.deltas, dims=1)
+        mean: Tensor = torch.tensordot(p / K.clamp(min=1), r.deltas, dims=1)
+        return (p * K).sum() * mean

@@ -14,7 +14,7 @@ from holdfast.part import Client, Part, Tensors
 class Prox(Part):
     """Adds the gradient of ``mu/2 * ||w - w0||^2``:
 
-        direction = g + mu * (w - w0)                                       (Eq. 2 of the paper)
+    direction = g + mu * (w - w0)                                       (Eq. 2 of the paper)
     """
 
     name = "prox"

@@ -18,9 +18,9 @@ class Scaffold(Part):
         c_i' = sum_k eta_k * g_k / sum_k eta_k
         c   <-  c + |S|/N * mean(c_i' - c_i)
 
-    For plain SGD ``c_i'`` is the paper's ``c_i - c - delta/(K*lr)``. Written as the mean of the gradients the client saw,
-    weighted by the rates applied, it stays right when other parts rescale rates, freeze blocks, clip or add momentum. A
-    coordinate that was never free to move keeps its ``c_i``.
+    For plain SGD ``c_i'`` is the paper's ``c_i - c - delta/(K*lr)``. Written as the mean of the gradients the client
+    saw, weighted by the rates applied, it stays right when other parts rescale rates, freeze blocks, clip or add
+    momentum. A coordinate that was never free to move keeps its ``c_i``.
     """
 
     name = "scaffold"

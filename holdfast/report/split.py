@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import SubFigure
     from rich.console import RenderableType
-    from rich.text import Text
 
 ROWS = 40  # clients shown in the terminal
 COLUMNS = 1000  # clients shown in the heat map, and listed in JSON
@@ -82,18 +81,23 @@ def lines(f: dict[str, Any]) -> list[str]:
     n, k = f["samples_per_client"], f["classes_per_client"]
     empty = f" ({f['empty_clients']} empty)" if f["empty_clients"] else ""
     out = [
-        f"{f['clients']} clients{empty}, {f['samples']} samples: {n['min']:.0f} to {n['max']:.0f} per client, "
-        f"median {n['median']:g}, Gini {f['gini']:.2f}",
-        f"classes per client {k['min']:.0f} to {k['max']:.0f}, mean {k['mean']:.1f}, "
-        f"effective {f['effective_classes']:.1f}",
-        f"label skew {f['label_skew']:.3f} (mean total variation to the global mix); L1 {f['wasserstein']:.3f}",
+        f"{f['clients']} clients{empty}, {f['samples']} samples",
+        f"samples per client {_range(n)}, Gini {f['gini']:.2f}",
+        f"classes per client {_range(k)}, effective {f['effective_classes']:.1f}",
+        f"label skew {f['label_skew']:.3f} (mean total variation to the global mix), "
+        f"Wasserstein {f['wasserstein']:.3f} (mean L1)",
     ]
     if "noise_sigma" in f:
-        s = f["noise_sigma"]
-        out.append(f"feature noise sigma {s['min']:.3g} to {s['max']:.3g}, mean {s['mean']:.3g}")
+        out.append(f"feature noise sigma {_range(f['noise_sigma'])}")
     if "feature_shift" in f:
         out.append(f"feature-mean shift {f['feature_shift']:.3f}")
     return out
+
+
+def _range(s: dict[str, float]) -> str:
+    if s["min"] == s["max"]:
+        return f"{s['min']:g}"
+    return f"{s['min']:.3g} to {s['max']:g}, mean {s['mean']:.3g}, median {s['median']:.3g}"
 
 
 # ------------------------------------------------------------------------------------------------- picture
@@ -107,8 +111,12 @@ def png(
     x: Tensor | None = None,
     title: str = "",
     names: tuple[str, ...] = (),
+    found: dict[str, Any] | None = None,
 ) -> None:
-    """Write the picture of a split: heat map with client sizes, histograms, and images under feature noise."""
+    """Write the picture of a split: heat map with client sizes, histograms, images under feature noise.
+
+    ``found`` are its ``figures``, where they are at hand.
+    """
     from matplotlib.figure import Figure
 
     counts = deal.counts(labels, classes)
@@ -116,10 +124,11 @@ def png(
     tall = min(max(2.4, 0.17 * classes), 6.5)
     heights = [tall + 1.5, 2.4] + ([2.7] if images else [])
     figure = Figure(figsize=(11, sum(heights) + 0.9), dpi=130, layout="constrained", facecolor="white")
-    found = figures(deal, labels, classes, x)
     figure.suptitle(title or "Split", fontsize=13, fontweight="bold", x=0.01, ha="left")
     top, middle, *rest = cast("list[SubFigure]", figure.subfigures(len(heights), 1, height_ratios=heights))
-    top.suptitle("\n".join(lines(found)), fontsize=8.5, color="#444444", x=0.01, ha="left")
+    top.suptitle(
+        "\n".join(lines(found or figures(deal, labels, classes))), fontsize=8.5, color="#444444", x=0.01, ha="left"
+    )
     _heat_map(top, counts, names, tall)
     _histograms(middle, counts)
     if rest and x is not None:
@@ -144,8 +153,8 @@ def _heat_map(figure: SubFigure, counts: np.ndarray, names: tuple[str, ...], tal
     sizes.set_ylabel("samples", fontsize=8)
     _plain(sizes)
     sizes.tick_params(bottom=False, labelbottom=False)
-    # Darkest is a whole average client in one class: an iid split looks pale, a skewed one deep.
-    norm = PowerNorm(0.5, vmin=0, vmax=max(1, int(shown.max()), int(shown.sum() // clients)))
+    # The darkest shade is at least six times the mean: an iid split looks pale, a skewed one deep.
+    norm = PowerNorm(0.5, vmin=0, vmax=max(1.0, float(shown.max()), 6 * float(shown.mean())))
     ink = LinearSegmentedColormap.from_list("ink", INK)
     image = heat.imshow(shown.T, aspect="auto", cmap=ink, norm=norm, interpolation="nearest")
     if clients * classes <= 250:
@@ -201,9 +210,7 @@ def _images(figure: SubFigure, deal: Deal, x: Tensor, many: int = 8) -> None:
     for row, images in zip(axes, (clean, seen), strict=True):
         for ax, image, base in zip(row, images, clean, strict=True):
             low, high = (0.0, 1.0) if base.min() >= 0 and base.max() <= 1 else (base.min(), base.max())
-            ax.imshow(
-                ((image - low) / (high - low)).clamp(0, 1).movedim(0, -1).numpy(), cmap="gray", vmin=0, vmax=1
-            )
+            ax.imshow(((image - low) / (high - low)).clamp(0, 1).movedim(0, -1).numpy(), cmap="gray", vmin=0, vmax=1)
             ax.set(xticks=[], yticks=[])
     for ax, i in zip(axes[0], picked, strict=True):
         ax.set_title(f"client {i}\nσ = {deal.noise.sigma[i]:.2g}", fontsize=8)

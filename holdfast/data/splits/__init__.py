@@ -1,4 +1,4 @@
-"""How data is dealt to clients: ``iid``, ``dirichlet(0.3)``, ``shards(2)``, sums such as ``dirichlet(0.5)+noise(0.5)``."""
+"""How data is dealt to clients: ``iid``, ``dirichlet(0.3)``, ``shards(2)``, sums: ``dirichlet(0.5)+noise(0.5)``."""
 
 from holdfast.data.splits.base import Dealer, Split
 from holdfast.data.splits.classes import Classes
@@ -9,10 +9,9 @@ from holdfast.data.splits.iid import Iid
 from holdfast.data.splits.noise import FeatureNoise
 from holdfast.data.splits.quantity import Quantity
 from holdfast.data.splits.shards import Shards
-from holdfast.data.splits.sums import SPLITS, Sum, deal, read, total
+from holdfast.data.splits.sums import Sum, deal, read, splits, total
 
 __all__ = [
-    "SPLITS",
     "Classes",
     "Deal",
     "Dealer",
@@ -27,5 +26,6 @@ __all__ = [
     "Sum",
     "deal",
     "read",
+    "splits",
     "total",
 ]

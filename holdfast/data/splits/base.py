@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.named import Named
 
+if TYPE_CHECKING:
+    from holdfast.data.splits.sums import Sum
+
 
 @dataclass(frozen=True)
 class Split(Named):
     """One term of a split sum. Its parameters are its fields."""
+
+    def __add__(self, other: Split | Sum) -> Sum:
+        from holdfast.data.splits.sums import total
+
+        return total(self) + other
 
 
 @dataclass(frozen=True)

@@ -49,13 +49,13 @@ class Classes(Dealer):
         if self.n * clients < there:
             least = -(-there // clients)
             raise HoldfastError(
-                f"{self}: {clients} clients cover only {self.n * clients} of {there} classes, the other samples "
-                f"would be left over; use n of at least {least} or at least {-(-there // self.n)} clients"
+                f"{self}: {clients} clients cover only {self.n * clients} of {there} classes, the others would "
+                f"be left over; use n of at least {least} or at least {-(-there // self.n)} clients"
             )
 
 
 def hold(classes: int, clients: int, n: int, rng: np.random.Generator) -> np.ndarray:
-    """The ``n`` different classes of each client, int64 [clients, n], all classes equally often to within one."""
+    """The ``n`` different classes of each client, int64 [clients, n], classes equally often to within one."""
     hands: list[list[int]] = []
     deck: list[int] = []
     for _ in range(clients):

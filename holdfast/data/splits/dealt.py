@@ -19,7 +19,7 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class Deal:
-    """Samples dealt to N clients; client ``i`` owns ``index[offsets[i]:offsets[i + 1]]``, in ascending order."""
+    """Samples dealt to N clients; client ``i`` owns ``index[offsets[i]:offsets[i + 1]]``, ascending."""
 
     index: np.ndarray  # [n] int64: sample numbers, client after client
     offsets: np.ndarray  # [N + 1] int64
@@ -45,7 +45,8 @@ class Deal:
 
     def counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Samples of every client and class: int64 [N, classes]."""
-        return tally(self.owners, np.asarray(labels)[self.index], self.clients, classes)
+        own = np.asarray(labels)[self.index].astype(np.int64, copy=False)
+        return tally(self.owners, own, self.clients, classes)
 
 
 def tally(owner: np.ndarray, label: np.ndarray, clients: int, classes: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from holdfast.named import param
 
 @dataclass(frozen=True)
 class Dirichlet(Dealer):
-    """Label skew of strength ``alpha``: near 0 a client holds one class, for large ``alpha`` the split is iid.
+    """Label skew of strength ``alpha``: near 0 a client holds one class, for large ``alpha`` it is iid.
 
     Unbalanced (FNR-FL Sec. 4.2; Yurochkin et al. 2019): for each class ``c`` draw ``p_c ~ Dir_N(alpha)`` and
     deal its samples over the clients in these proportions. Client sizes follow from the draws; ``min_size``
@@ -34,7 +34,7 @@ class Dirichlet(Dealer):
     def plan(self, counts: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
         if self.balanced:
             raise HoldfastError(
-                f"{self} asks for equal client sizes and quantity for unequal ones; drop balanced=true or quantity"
+                f"{self} asks for equal client sizes and quantity for unequal ones; drop one of the two"
             )
         columns = [rng.dirichlet(np.full(clients, self.alpha)) * n for n in counts]
         return np.stack(columns, axis=1)

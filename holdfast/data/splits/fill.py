@@ -32,7 +32,7 @@ def filled(sizes: np.ndarray, mixes: np.ndarray, counts: np.ndarray, rng: np.ran
 
 
 def _overdrawn(drawn: np.ndarray, left: np.ndarray) -> tuple[int, int]:
-    """The first place that draws from an empty class, and the class; class -1 when all draws can be served."""
+    """The first place that draws from an empty class, and the class; -1 when all draws can be served."""
     used = np.bincount(drawn, minlength=len(left))
     over = np.flatnonzero(used > left)
     if not len(over):

@@ -26,7 +26,5 @@ class Given(Split):
             )
         names, owner = np.unique(np.asarray(groups), return_inverse=True)
         if len(names) != clients:
-            raise HoldfastError(
-                f"given: the data has {len(names)} groups; use clients={len(names)}, not {clients}"
-            )
+            raise HoldfastError(f"given: the data has {len(names)} groups; use clients={len(names)}, not {clients}")
         return owner.astype(np.int64, copy=False)

@@ -13,7 +13,7 @@ from holdfast.named import param
 
 @dataclass(frozen=True)
 class FeatureNoise(Split):
-    """Gaussian noise on the features (FNR-FL Eq. 2): ``x' = x + (eps * M(x)) * sigma_i + mu``, ``eps ~ N(0, 1)``.
+    """Gaussian noise on the features (FNR-FL Eq. 2): ``x' = x + (eps * M(x)) * sigma_i + mu``, eps ~ N(0, 1).
 
     ``spread`` says what a client's ``sigma_i`` is, i = 1..N: ``fixed``: sigma; ``ramp``: ``sigma * i/N`` (Li
     et al. 2022); ``drawn``: uniform in [0, sigma]. The paper leaves its mask M open: here each number of a

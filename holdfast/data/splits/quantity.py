@@ -27,4 +27,6 @@ class Quantity(Split):
 
     def reshape(self, plan: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The plan of a label split, with sizes drawn here."""
-        return fitted(plan, rng.dirichlet(np.full(len(plan), self.alpha)) * plan.sum())
+        share = rng.dirichlet(np.full(len(plan), self.alpha))
+        # A draw can underflow to 0. If those of all holders of a class did, nobody could take its samples.
+        return fitted(plan, np.maximum(share, 1e-12) * plan.sum())

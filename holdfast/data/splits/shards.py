@@ -15,7 +15,7 @@ from holdfast.named import param
 
 @dataclass(frozen=True)
 class Shards(Dealer):
-    """``s`` shards per client (McMahan et al. 2017, Sec. 3): sort by label, cut into ``N*s`` equal shards, deal them.
+    """``s`` shards per client (McMahan et al. 2017): sort by label, cut into ``N*s`` equal shards, deal them.
 
     FedAgg Sec. V-A: 60000 samples, 100 clients and ``s = 2`` are 200 shards of 300. Where ``N*s`` does not
     divide the samples, shards differ by one sample, the longer ones spread evenly over the labels. FedNLR's

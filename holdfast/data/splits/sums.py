@@ -21,7 +21,11 @@ from holdfast.expr import parse
 from holdfast.named import build
 
 KINDS: tuple[type[Split], ...] = (Iid, Dirichlet, Shards, Classes, Quantity, FeatureNoise, Given)
-SPLITS = {kind.name: kind for kind in KINDS}
+
+
+def splits() -> dict[str, type[Split]]:
+    """Every split by name: those of this folder and the dealers that a user has written."""
+    return {kind.name: kind for kind in (*KINDS, *Dealer.__subclasses__())}
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,15 @@ class Sum:
     sizes: Quantity | None = None
     features: FeatureNoise | None = None
 
+    @property
+    def terms(self) -> tuple[Split, ...]:
+        return tuple(term for term in (self.labels, self.sizes, self.features) if term is not None)
+
+    def __add__(self, other: Split | Sum) -> Sum:
+        return total(*self.terms, *(other.terms if isinstance(other, Sum) else (other,)))
+
     def __str__(self) -> str:
-        return "+".join(str(term) for term in (self.labels, self.sizes, self.features) if term)
+        return " + ".join(str(term) for term in self.terms)
 
     @property
     def min_size(self) -> int:
@@ -43,26 +54,30 @@ class Sum:
     def table(self, counts: np.ndarray, clients: int, seed: int) -> np.ndarray:
         """Samples of every client and class: int64 [clients, classes], columns summing to ``counts``."""
         dealer = self.labels if isinstance(self.labels, Dealer) else Iid()
-        rng = stream(seed, dealer.name)
+        n, least = int(counts.sum()), self.min_size
+        if least * clients > n:
+            raise self._too_few(least, n // clients, f" or use at most {n // least} clients")
         if self.sizes:
-            plan = self.sizes.reshape(dealer.plan(counts, clients, rng), stream(seed, self.sizes.name))
+            plan = dealer.plan(counts, clients, stream(seed, dealer.name))
+            plan = self.sizes.reshape(plan, stream(seed, self.sizes.name))
             table = rounded(plan, counts, stream(seed, "rounding"))
         else:
-            table = dealer.table(counts, clients, rng)
-            plan = table.astype(np.float64)
-        if table.sum(axis=1).min() < self.min_size:
-            table = lifted(table, plan, self.min_size, dealer.keeps_classes, stream(seed, "min_size"))
-            self._check(table)
+            table = dealer.table(counts, clients, stream(seed, dealer.name))
+        if table.sum(axis=1).min() >= least:
+            return table
+        if not self.sizes:
+            plan = dealer.plan(counts, clients, stream(seed, dealer.name))  # the same draws as the table's
+        table = lifted(table, plan, least, dealer.keeps_classes, stream(seed, "min_size"))
+        reached = int(table.sum(axis=1).min())
+        if reached < least:
+            raise self._too_few(least, reached, "")
         return table
 
-    def _check(self, table: np.ndarray) -> None:
-        least, n, clients = int(table.sum(axis=1).min()), int(table.sum()), len(table)
-        if least < self.min_size:
-            fewer = f" or use at most {n // self.min_size} clients" if n // self.min_size < clients else ""
-            raise HoldfastError(
-                f"{self}: min_size={self.min_size} cannot be kept with {n} samples and {clients} clients, the "
-                f"smallest client reaches {least}; lower min_size to {least}{fewer}"
-            )
+    def _too_few(self, least: int, reached: int, remedy: str) -> HoldfastError:
+        return HoldfastError(
+            f"{self}: min_size={least} cannot be kept, the smallest client reaches {reached}; "
+            f"lower min_size to {reached}{remedy}"
+        )
 
 
 def total(*terms: Split) -> Sum:
@@ -83,22 +98,21 @@ def read(text: str) -> Sum:
     """Read a split.
 
     >>> str(read("noise(0.5) + dirichlet(0.5)"))
-    'dirichlet(alpha=0.5)+noise(sigma=0.5)'
+    'dirichlet(alpha=0.5) + noise(sigma=0.5)'
     """
-    return total(*(build(call, SPLITS, "split") for call in parse(text)))
+    return total(*(build(call, splits(), "split") for call in parse(text)))
 
 
 def deal(
     split: str | Split | Sum, labels: np.ndarray, clients: int, seed: int, groups: np.ndarray | None = None
 ) -> Deal:
-    """Deal the samples with these labels to clients, each sample to exactly one, as a function of the seed alone.
+    """Deal the samples with these labels to clients, each sample to exactly one; a function of the seed.
 
     >>> deal("shards(1)", np.array([0, 1, 0, 1]), clients=2, seed=0).counts(np.array([0, 1, 0, 1]), 2).max()
     np.int64(2)
     """
     terms = split if isinstance(split, Sum) else read(split) if isinstance(split, str) else total(split)
-    labels = np.asarray(labels)
-    _check(labels, clients)
+    labels = _checked(labels, clients)
     noise = terms.features.draw(clients, seed) if terms.features else None
     if isinstance(terms.labels, Given):
         return gather(terms.labels.owners(groups, len(labels), clients), clients, noise)
@@ -107,7 +121,7 @@ def deal(
 
 
 def _hand_out(table: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The client of every sample: the shuffled samples of each class go to clients in the numbers of ``table``."""
+    """The client of every sample: the shuffled samples of a class go to clients in the numbers of ``table``."""
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     clients, classes = table.shape
@@ -116,8 +130,10 @@ def _hand_out(table: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -
     return owner
 
 
-def _check(labels: np.ndarray, clients: int) -> None:
+def _checked(labels: np.ndarray, clients: int) -> np.ndarray:
+    labels = np.asarray(labels)
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu" or labels.min() < 0:
         raise HoldfastError("a split needs labels: one whole number from 0 for each of at least one sample")
     if clients < 1:
         raise HoldfastError(f"clients must be at least 1, not {clients}")
+    return labels.astype(np.int64, copy=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 SWEEPS = 200
+TINY = 1e-200  # less than this is nothing: dividing by it would overflow
 
 
 def shares(weights: np.ndarray, total: int, offset: float) -> np.ndarray:
@@ -49,42 +50,37 @@ def fitted(plan: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.asarray(np.divide(a, b, out=np.zeros(len(b)), where=b > 0))
+    return np.asarray(np.divide(a, b, out=np.zeros(len(b)), where=b > TINY))
 
 
 def lifted(
     table: np.ndarray, plan: np.ndarray, least: int, keeps_classes: bool, rng: np.random.Generator
 ) -> np.ndarray:
-    """The table with ``least`` samples for every client where that can be.
+    """The table with ``least`` samples for every client, where that can be.
 
     Clients that lack samples get them in their own planned label mix, then from any class of their plan, then
-    (unless ``keeps_classes``) from any class. Clients above ``least`` give in proportion to what they can
-    spare.
+    (unless ``keeps_classes``) in the mix of all data. Clients above ``least`` give in proportion to what they
+    can spare.
     """
     table = table.copy()
-    lack = np.maximum(least - table.sum(axis=1), 0)
-    if not lack.any():
-        return table
-    offsets = rng.random(len(lack))[:, None]
-    edges = np.cumsum(plan, axis=1)
-    edges *= _ratio(lack.astype(np.float64), edges[:, -1])[:, None]
-    edges = np.floor(edges + offsets)
-    edges[:, 1:] -= edges[:, :-1].copy()
-    classes = range(table.shape[1])
-    for c in classes:
-        _move(table, c, edges[:, c].astype(np.int64), least, rng)
-    for allowed in [plan > 0] + ([] if keeps_classes else [np.ones_like(plan, dtype=bool)]):
-        for c in classes:
+    mixes = [plan] if keeps_classes else [plan, np.tile(table.sum(axis=0), (len(table), 1))]
+    for mix in mixes:
+        lack = np.maximum(least - table.sum(axis=1), 0)
+        edges = np.cumsum(mix, axis=1, dtype=np.float64)
+        edges *= _ratio(lack, edges[:, -1])[:, None]
+        want = np.diff(np.floor(edges + rng.random((len(lack), 1))).astype(np.int64), axis=1, prepend=0)
+        for c in range(table.shape[1]):
+            _move(table, c, want[:, c], least, rng)
+        for c in range(table.shape[1]):
             lack = np.maximum(least - table.sum(axis=1), 0)
-            _move(table, c, np.where(allowed[:, c], lack, 0), least, rng)
+            _move(table, c, np.where(mix[:, c] > 0, lack, 0), least, rng)
     return table
 
 
 def _move(table: np.ndarray, c: int, want: np.ndarray, least: int, rng: np.random.Generator) -> None:
     """Give clients up to ``want`` samples of class ``c`` from clients that have more than ``least``."""
-    if not want.any():
-        return
-    spare = np.minimum(table[:, c], np.maximum(table.sum(axis=1) - least, 0))
-    total = min(int(want.sum()), int(spare.sum()))
-    if total:
-        table[:, c] += shares(want, total, rng.random()) - shares(spare, total, rng.random())
+    if want.any():
+        spare = np.minimum(table[:, c], np.maximum(table.sum(axis=1) - least, 0))
+        total = min(int(want.sum()), int(spare.sum()))
+        if total:
+            table[:, c] += shares(want, total, rng.random()) - shares(spare, total, rng.random())

@@ -19,7 +19,7 @@ from holdfast.data.sources import load
 from holdfast.errors import HoldfastError
 from holdfast.folder import RunFolder, same_run
 from holdfast.history import Record, summarize
-from holdfast.method import Method, method
+from holdfast.method import Method, as_method
 from holdfast.metrics import Score, evaluate
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
@@ -75,7 +75,7 @@ def run(
             raise HoldfastError("resume needs the folder of the run: give out")
         config = same_run(folder.stored(), asked)
     with arithmetic(config.precision):
-        simulation = prepare(config, method(sum), federation, model)
+        simulation = prepare(config, as_method(sum), federation, model)
         history = _open(folder, simulation, resume, overwrite)
         on_start(simulation, len(history))
         score = _rounds(simulation, folder, history, on_round, stop)
@@ -99,7 +99,12 @@ def prepare(config: Config, sum: Method, federation: Federation | None, model: n
         raise HoldfastError(f"cohort {config.cohort} is larger than the {federation.clients} clients of the federation")
     module = model if model is not None else make(config.model, federation.shape, federation.classes, config.seed)
     net = Net(
-        module, federation.shape, federation.classes, head=config.head, device=device, precision=config.precision
+        module,
+        federation.shape,
+        federation.classes,
+        head=config.head,
+        device=device,
+        precision=config.precision,
     )
     return Simulation(config, sum, federation.to(device, net.dtype), net)
 

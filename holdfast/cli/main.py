@@ -1,0 +1,82 @@
+"""``holdfast``: the group of commands, and how errors reach the user."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+# command -> (module, function, one line of help); listed here so that --help imports none of them
+COMMANDS = {
+    "run": ("holdfast.cli.run", "Train a federation with a method."),
+    "methods": ("holdfast.cli.methods", "List the methods, or show one."),
+    "split": ("holdfast.cli.split", "Show how a split deals the data to clients."),
+    "data": ("holdfast.cli.data", "List and fetch data sets."),
+    "models": ("holdfast.cli.models", "List the networks."),
+}
+
+
+class Lazy(click.Group):
+    """A group that imports a command when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS:
+            from holdfast.errors import unknown
+
+            raise unknown("command", args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast")
+def holdfast() -> None:
+    """Federated learning that does not drift: methods for non-IID data, as parts that add up.
+
+    Try: holdfast run "fedbug(0.4)+prox(0.01)"
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run a command: bad input ends with one line and exit code 2, a diverged run with 1, Ctrl-C with 130."""
+    try:
+        status = holdfast.main(args, standalone_mode=False)
+    except click.exceptions.Abort:
+        status = _complain("stopped", 130)
+    except click.ClickException as error:
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            error.show()
+            sys.exit(0)
+        status = _complain(error.format_message(), 2)
+    except Exception as error:
+        status = _expected(error)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _expected(error: Exception) -> int:
+    """The exit code of an error that users can mend; any other is ours, and is raised with its traceback."""
+    from holdfast.errors import HoldfastError
+
+    if not isinstance(error, HoldfastError):
+        raise error
+    return _complain(str(error), 1 if type(error).__name__ == "Diverged" else 2)
+
+
+def _complain(message: str, status: int) -> int:
+    click.echo(f"holdfast: {' '.join(message.split())}", err=True)
+    return status

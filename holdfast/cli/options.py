@@ -1,0 +1,61 @@
+"""The flags of a run, made from the fields of ``Config``: one place for each default and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import Field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from holdfast.config import FIELDS, from_text, read_config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def flag(f: Field[Any]) -> click.Option:
+    """The option for one setting. Its value is None when the user does not give it."""
+    kind = str(f.type)
+    name = "--" + f.name.replace("_", "-")
+    default = f.default
+    shown = "" if default is None or default is False else f"  [default: {default}]"
+    choices = f.metadata.get("choices")
+    names = [f"{name}/--no-{name[2:]}"] if kind.startswith("bool") else [name]
+    metavar = "|".join(choices) if choices else {"int": "N", "flo": "X", "str": "TEXT"}.get(kind[:3])
+    return click.Option(
+        [f.name, *names],
+        type=None if kind.startswith("bool") else str,
+        default=None,
+        metavar=None if kind.startswith("bool") else metavar,
+        help=f.metadata["doc"] + shown,
+    )
+
+
+def settings(*names: str) -> Callable[[F], F]:
+    """Add flags for some settings (all but the method, when none is named) to a command's function."""
+    chosen = names or tuple(n for n in FIELDS if n != "method")
+
+    def decorate(function: F) -> F:
+        for name in reversed(chosen):
+            option = flag(FIELDS[name])
+            params = function.__dict__.setdefault("__click_params__", [])
+            params.append(option)
+        return function
+
+    return decorate
+
+
+def given(flags: dict[str, Any], config: Path | None = None, pairs: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What the user set: the config file, overridden by ``--set``, overridden by flags."""
+    values: dict[str, Any] = read_config(config) if config else {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {pair}: expected key=value")
+        name = name.strip().replace("-", "_")
+        values[name] = from_text(name, text.strip())
+    for name, value in flags.items():
+        if value is not None:
+            values[name] = from_text(name, value) if isinstance(value, str) else value
+    return values

@@ -1,0 +1,77 @@
+"""What a user sees while a run goes on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from holdfast.history import Record
+from holdfast.simulation import Simulation
+
+
+class Watch:
+    """A live line with round, accuracy, loss, seconds per round and time left; quiet when asked."""
+
+    def __init__(self, title: str, rounds: int, quiet: bool) -> None:
+        self.console = Console(stderr=True, quiet=quiet)
+        self.bar = Progress(
+            TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(), console=self.console,
+        )  # fmt: skip
+        self.task = self.bar.add_task(title, total=rounds, state="")
+        self.accuracy: float | None = None
+        self.loss: float | None = None
+        self.speed: float | None = None
+
+    def start(self, simulation: Simulation, done: int) -> None:
+        self.console.print(describe(simulation), highlight=False)
+        if done:
+            self.console.print(f"resuming after round {done}", highlight=False)
+        self.bar.update(self.task, completed=done, total=simulation.config.rounds)
+
+    def round(self, record: Record) -> None:
+        if record.test_accuracy is not None:
+            self.accuracy, self.loss = record.test_accuracy, record.test_loss
+        self.speed = record.seconds if self.speed is None else 0.8 * self.speed + 0.2 * record.seconds
+        state = f"{self.speed:.2f} s/round"
+        if self.accuracy is not None and self.loss is not None:
+            state = f"accuracy {self.accuracy:.4f}  loss {self.loss:.4f}  {state}"
+        self.bar.update(self.task, completed=record.round, state=state)
+        if record.skipped:
+            who = ", ".join(map(str, record.skipped))
+            self.console.print(f"round {record.round}: left out the update of client {who}: not finite", highlight=False)
+
+
+def describe(simulation: Simulation) -> str:
+    """Two lines on what is about to run."""
+    config, fed, net = simulation.config, simulation.federation, simulation.net
+    work = f"{config.steps} steps" if config.steps else f"{config.epochs} epochs"
+    return (
+        f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients, "
+        f"{simulation.config.cohort_size} per round, {work} of batch {config.batch}\n"
+        f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {simulation.engine_name}: "
+        f"{simulation.engine_reason}"
+    )
+
+
+@contextmanager
+def interruptible(console: Console) -> Iterator[list[bool]]:
+    """Within this block the first Ctrl-C only asks to stop (the list becomes non-empty); the second one interrupts."""
+    asked: list[bool] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(True)
+        console.print("stopping after this round (Ctrl-C again: at once)", highlight=False)
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,84 @@
+"""``holdfast run METHOD``: train a federation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.options import given, settings
+from holdfast.config import Config
+from holdfast.errors import HoldfastError
+from holdfast.folder import RunFolder, fresh_folder
+
+if TYPE_CHECKING:
+    from holdfast.cli.progress import Watch
+    from holdfast.rounds import Result
+
+
+@click.command("run")
+@click.argument("method", required=False)
+@settings()
+@click.option("--out", type=click.Path(path_type=Path), help="folder of the run  [default: a new one in runs/]")
+@click.option("--resume", is_flag=True, help="go on with the run in --out; flags left out are as it was started")
+@click.option("--overwrite", is_flag=True, help="replace the run in --out")
+@click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings; flags override it")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="any setting by its name; may be repeated")
+@click.option("--json", "as_json", is_flag=True, help="the last line of stdout is the summary as one JSON object")
+@click.option("--quiet", is_flag=True, help="no progress and no table")
+def command(
+    method: str | None,
+    out: Path | None,
+    resume: bool,
+    overwrite: bool,
+    config: Path | None,
+    pairs: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    **flags: Any,
+) -> int:
+    """Train a federation with METHOD, a sum of parts such as "fedbug(0.4)+feddyn(0.01)".
+
+    The run is kept in a folder: its config, a line per round in history.jsonl, a checkpoint, a summary.
+    """
+    from holdfast.cli.progress import Watch, interruptible
+    from holdfast.rounds import run
+
+    values = given({**flags, "method": method}, config, pairs)
+    if resume and out is None:
+        raise HoldfastError("--resume needs --out, the folder of the run")
+    if resume and overwrite:
+        raise HoldfastError("--resume and --overwrite exclude each other")
+    if resume and out is not None:
+        values.setdefault("method", RunFolder(out).stored().method)
+    name = values.pop("method", Config().method)
+    out = out or fresh_folder(Path("runs"), name, str(values.get("data", Config().data)))
+    watch = Watch(name, int(values.get("rounds", Config().rounds)), quiet)
+    with interruptible(watch.console) as asked, watch.bar:
+        result = run(
+            name, out=out, resume=resume, overwrite=overwrite, on_start=watch.start, on_round=watch.round,
+            stop=lambda: bool(asked), **values,
+        )  # fmt: skip
+    if not quiet:
+        show(result, watch)
+    if as_json:
+        click.echo(json.dumps(result.summary))
+    return 130 if len(result.history) < result.config.rounds else 0
+
+
+def show(result: Result, watch: Watch) -> None:
+    """The end of a run, for people."""
+    s = result.summary
+    if s["final_accuracy"] is not None:
+        watch.console.print(
+            f"accuracy {s['final_accuracy']:.4f} (best {s['best_accuracy']:.4f}, mean of last five "
+            f"{s['last5_accuracy']:.4f}) after {s['rounds']} rounds and {s['seconds']:.1f} s; "
+            f"{s['upload_bytes'] / 1e6:.1f} MB up, {s['download_bytes'] / 1e6:.1f} MB down",
+            highlight=False,
+        )
+    if s["rounds"] < result.config.rounds:
+        watch.console.print(f"stopped; go on with: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True)
+    else:
+        watch.console.print(f"the run is in {s['out']}", highlight=False, soft_wrap=True)

@@ -1,0 +1,39 @@
+"""``holdfast split``: who gets what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.options import given, settings
+from holdfast.config import Config
+
+
+@click.command("split")
+@settings("data", "data_dir", "split", "clients", "seed", "public")
+@click.option("--png", type=click.Path(path_type=Path), help="write the picture to this file")
+@click.option("--json", "as_json", is_flag=True, help="print JSON instead of the picture")
+def command(png: Path | None, as_json: bool, **flags: Any) -> None:
+    """Show how a split deals the data: clients x classes, sizes, and how unlike the clients are."""
+    from holdfast.data.federation import federate
+    from holdfast.data.sources import load
+    from holdfast.report import split as report
+
+    config = Config().changed(**given(flags))
+    data = load(config.data, Path(config.data_dir) if config.data_dir else None)
+    federation = federate(data, config.split, config.clients, config.seed, config.public)
+    labels, classes, x = data.y.numpy(), federation.classes, federation.inputs(data.x)
+    if png is not None:
+        report.png(federation.deal, labels, classes, png, title=f"{data.name}, {config.split}", x=x)
+    if as_json:
+        head = {"data": config.data, "split": config.split, "clients": config.clients, "seed": config.seed}
+        click.echo(json.dumps(head | report.record(federation.deal, labels, classes, x)))
+        return
+    from rich.console import Console
+
+    Console().print(report.terminal(federation.deal, labels, classes))
+    if png is not None:
+        click.echo(f"the picture is in {png}")
