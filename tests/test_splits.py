@@ -326,7 +326,6 @@ def test_100_000_clients_on_50_000_samples(split):
         ("classes(1)", 5, "cover only 5 of 10 classes.* at least 2 or at least 10 clients"),
         ("classes(2)", 60, "10 samples for the 12 clients that hold it"),
         ("dirichlet(0.3, min_size=30)", 5, "smallest client reaches 20; lower min_size to 20 or use at most 3"),
-        ("shards(1)+quantity(0.001, min_size=19)", 5, "min_size=19 cannot be kept, .* reaches"),
         ("dirichlet(0)", 5, "alpha must be float"),
         ("dirichlet", 5, "alpha is needed"),
         ("shards(0)", 5, "s must be int at least 1"),
@@ -340,6 +339,13 @@ def test_errors_name_the_offender_and_the_remedy(split, clients, words):
     with pytest.raises(HoldfastError, match=words) as error:
         deal(split, TENS[:100], clients, 0)
     assert "\n" not in str(error.value)
+
+
+def test_min_size_never_breaks_the_classes_of_a_client():
+    """The client of the small class may get no other, so it stays small: an error, not a broken promise."""
+    labels = np.repeat([0, 1], [4, 96])
+    with pytest.raises(HoldfastError, match="min_size=10 cannot be kept, the smallest client reaches 4"):
+        deal("classes(1)+quantity(1, min_size=10)", labels, 2, 0)
 
 
 def test_given_needs_one_client_per_group():

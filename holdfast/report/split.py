@@ -126,9 +126,8 @@ def png(
     figure = Figure(figsize=(11, sum(heights) + 0.9), dpi=130, layout="constrained", facecolor="white")
     figure.suptitle(title or "Split", fontsize=13, fontweight="bold", x=0.01, ha="left")
     top, middle, *rest = cast("list[SubFigure]", figure.subfigures(len(heights), 1, height_ratios=heights))
-    top.suptitle(
-        "\n".join(lines(found or figures(deal, labels, classes))), fontsize=8.5, color="#444444", x=0.01, ha="left"
-    )
+    below = "\n".join(lines(found or figures(deal, labels, classes)))
+    top.suptitle(below, fontsize=8.5, color="#444444", x=0.01, ha="left")
     _heat_map(top, counts, names, tall)
     _histograms(middle, counts)
     if rest and x is not None:
@@ -209,8 +208,9 @@ def _images(figure: SubFigure, deal: Deal, x: Tensor, many: int = 8) -> None:
     axes = figure.subplots(2, len(picked), squeeze=False)
     for row, images in zip(axes, (clean, seen), strict=True):
         for ax, image, base in zip(row, images, clean, strict=True):
-            low, high = (0.0, 1.0) if base.min() >= 0 and base.max() <= 1 else (base.min(), base.max())
-            ax.imshow(((image - low) / (high - low)).clamp(0, 1).movedim(0, -1).numpy(), cmap="gray", vmin=0, vmax=1)
+            low, high = min(0.0, float(base.min())), max(1.0, float(base.max()))
+            shown = ((image - low) / (high - low)).clamp(0, 1).movedim(0, -1)
+            ax.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1)
             ax.set(xticks=[], yticks=[])
     for ax, i in zip(axes[0], picked, strict=True):
         ax.set_title(f"client {i}\nσ = {deal.noise.sigma[i]:.2g}", fontsize=8)
