@@ -43,7 +43,9 @@ class Config(Named):
     server_lr: float = param(1.0, "server learning rate", above=0)
     rounds: int = param(30, "rounds of communication", low=1)
     seed: int = param(0, "seed of everything random", low=0, high=2**32 - 1)
-    public: float = param(0.0, "fraction of the training data held out as public data", low=0, below=1)
+    public: float | str = param(
+        0.0, "public data: a fraction of the training data, held out of it; or test", low=0, below=1, choices=("test",)
+    )
     augment: bool = param(False, "random crop and flip of images, on the device")
     eval_every: int = param(1, "evaluate every so many rounds (and after the last)", low=1)
     checkpoint_every: int = param(1, "write a checkpoint every so many rounds (and after the last)", low=1)
@@ -110,7 +112,7 @@ def from_text(name: str, text: str) -> Any:
         if kind.startswith("int"):
             return int(text)
         if kind.startswith("float"):
-            return float(text)
+            return text if text in FIELDS[name].metadata["choices"] else float(text)
     except ValueError:
         return text  # the check of the field says what is wrong
     return text

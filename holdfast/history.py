@@ -60,13 +60,18 @@ def summarize(records: Sequence[Record]) -> dict[str, Any]:
     """Final, best and mean-of-last-five accuracy, time and traffic of a run."""
     scores = [r.test_accuracy for r in records if r.test_accuracy is not None]
     last = scores[-5:]
+    seconds = sum(r.seconds for r in records)
+    megabytes = sum(r.upload_bytes + r.download_bytes for r in records) / 1e6
+    final = scores[-1] if scores else None
     return {
         "rounds": len(records),
-        "final_accuracy": scores[-1] if scores else None,
+        "final_accuracy": final,
         "best_accuracy": max(scores) if scores else None,
         "last5_accuracy": sum(last) / len(last) if last else None,
-        "seconds": sum(r.seconds for r in records),
+        "seconds": seconds,
         "upload_bytes": sum(r.upload_bytes for r in records),
         "download_bytes": sum(r.download_bytes for r in records),
+        "kappa": final * 1e4 / seconds if final is not None and seconds else None,  # FNR-FL: accuracy per second
+        "rho": final * 1e4 / megabytes if final is not None and megabytes else None,  # and per megabyte
         "skipped_updates": sum(len(r.skipped) for r in records),
     }

@@ -48,9 +48,9 @@ class Who(NamedTuple):
 class Local:
     """Local training under a method. ``differentiate`` is how the engine takes gradients."""
 
-    def __init__(self, net: Net, method: Method, federation: Federation, seed: int, trip: int = 0) -> None:
+    def __init__(self, net: Net, method: Method, federation: Federation, seed: int, epochs: int, trip: int = 0) -> None:
         self.net, self.method, self.federation = net, method, federation
-        self.seed, self.trip = seed, trip
+        self.seed, self.epochs, self.trip = seed, epochs, trip
         self.rated = bool(method.filling("rate"))
         self.lr_part = method.single("lr")
         self.loss_part = method.single("task_loss")
@@ -115,6 +115,19 @@ class Local:
                 states[part.name] = new
         return delta, uploads, states
 
+    def full_gradient(self, differentiate: Differentiate, job: Job, who: Who, at: Tensor) -> Tensor:
+        """The gradient of the mean cross-entropy over all of a client's samples, at a model."""
+        total = torch.zeros_like(at)
+        for batch in self._chunks(who):
+
+            def objective(model: object, batch: Batch = batch) -> tuple[Tensor, Tensor]:
+                loss = batch.cross_entropy(self.net(model, batch.x).logits)  # type: ignore[arg-type]
+                return loss, loss
+
+            g, _ = differentiate(objective, at, None)
+            total = total + batch.mask.sum() * g
+        return total / who.n
+
     def augment_key(self, job: Job, client: Tensor, k: Tensor) -> Tensor | None:
         """What seeds the augmentation of a batch; none where the data are not augmented."""
         if not self.federation.augment:
@@ -127,7 +140,7 @@ class Local:
 
         c = Client(
             net=self.net, w0=job.w0, lr=job.lr, round=job.round, id=who.id, n=who.n, counts=who.counts, S=who.S,
-            K=who.K, rated=self.rated, key=key, samples=lambda: self._chunks(who),
+            K=who.K, epochs=self.epochs, rated=self.rated, key=key, samples=lambda: self._chunks(who),
             public=lambda: self.federation.public_batches(CHUNK),
         )  # fmt: skip
         return c

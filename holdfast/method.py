@@ -14,6 +14,8 @@ from holdfast.recipes import RECIPES
 
 if TYPE_CHECKING:
     from holdfast.config import Config
+    from holdfast.data.federation import Federation
+    from holdfast.models.net import Net
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Method:
         """Whether the default mean counts every client once instead of by its samples."""
         return any(p.uniform for p in self.parts)
 
-    def check(self, config: Config) -> None:
+    def check(self, config: Config, net: Net, federation: Federation) -> None:
         """Ask every part whether it agrees with the run."""
         owner = self.single("server_step")
         if owner is not None and config.server_lr != 1.0:
@@ -77,7 +79,7 @@ class Method:
                 f"leave the flag out (see: holdfast methods {owner.name})"
             )
         for part in self.parts:
-            part.check(self, config)
+            part.check(self, config, net, federation)
 
     def __add__(self, other: Part | Method) -> Method:
         more = (other,) if isinstance(other, Part) else other.parts

@@ -81,6 +81,8 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         if isinstance(value, float) and value.is_integer() and within(f, value):
             return int(value)
     elif kind.startswith("float"):
+        if isinstance(value, str) and value in f.metadata.get("choices", ()):
+            return value
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if number and math.isfinite(value) and within(f, value):
             return float(value)
@@ -88,11 +90,20 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         if isinstance(value, str) and (not f.metadata.get("choices") or value in f.metadata["choices"]):
             return value
     elif kind.startswith("tuple"):
+        value = (value,) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
         if isinstance(value, (tuple, list)) and all(isinstance(v, (int, float)) and within(f, v) for v in value):
             return tuple(value)
     else:
         return value
-    what = f"{kind.split(' |')[0].split('[')[0]} {limits(f)}".replace("str one of", "one of").strip()
+    noun = {
+        "tuple": "a list of numbers",
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "str": "",
+    }
+    base = kind.split(" |")[0].split("[")[0]
+    what = f"{noun.get(base, base)} {limits(f)}".strip() or "a word"
     raise HoldfastError(f"{owner}: {f.name} must be {what}, not {show(value)}")
 
 

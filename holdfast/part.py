@@ -22,6 +22,7 @@ from holdfast.named import Named
 
 if TYPE_CHECKING:
     from holdfast.config import Config
+    from holdfast.data.federation import Federation
     from holdfast.method import Method
     from holdfast.models.layout import Layout
     from holdfast.models.net import Net, Out
@@ -33,8 +34,8 @@ NONE = torch.tensor(float("nan"))  # a number that is not known yet
 # How several parts in one sum share a hook.
 SINGLE = ("lr", "task_loss", "gradient", "aggregate", "server_step", "serve")
 HOOKS = (
-    "init_client", "init_server", "broadcast", "begin", "epoch", "teachers", "lr", "rate", "task_loss", "penalty",
-    "gradient", "direction", "end", "trips", "aggregate", "absorb", "server_step", "serve",
+    "init_client", "init_server", "broadcast", "consult", "begin", "epoch", "teachers", "lr", "rate", "task_loss",
+    "penalty", "gradient", "direction", "end", "trips", "aggregate", "absorb", "server_step", "serve",
 )  # fmt: skip
 
 
@@ -68,6 +69,7 @@ class Client:
     counts: Tensor  # samples per class
     S: Tensor  # local steps per epoch
     K: Tensor  # local steps of the round
+    epochs: int  # local epochs of the round, the same for every client
     rated: bool  # whether some part rescales rates, so that eta is a vector
     message: Tensors = field(default_factory=dict)  # the part's own broadcast
     state: Tensors = field(default_factory=dict)  # the part's own state at this client
@@ -140,7 +142,8 @@ class Trip:
 
     sum: tuple[Part, ...]
     who: Callable[[Round], Tensor]  # rows of the cohort; ties broken by client id
-    message: Callable[[Round], Tensors]  # what is sent to each of them, for the first part of ``sum``
+    message: Callable[[Round], Tensors]  # what all of them are sent, for the first part of ``sum``
+    state: Callable[[Round, Tensor], Tensors]  # what each of these rows is sent; a leading row axis
     epochs: int
     public: bool = False  # train on the public data instead of the client's own
 
@@ -151,6 +154,7 @@ class Part(Named):
 
     paper: ClassVar[str] = ""  # the reference, in one line
     uniform: ClassVar[bool] = False  # its server formula asks for a mean that counts every client once
+    internal: ClassVar[bool] = False  # only used by another part, for a trip: not to be named by users
     never_with: ClassVar[dict[str, str]] = {}  # parts it cannot be summed with, and why
 
     # -- state and messages -------------------------------------------------------------------------------
@@ -164,6 +168,11 @@ class Part(Named):
 
     def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
         """What every client of the cohort is sent beside the model; it counts as traffic."""
+        raise NotImplementedError
+
+    def consult(self, w: Tensor, lr: Tensor, epochs: int, visit: Callable[[Tensor], Tensor]) -> Tensors:
+        """More for the part's message, found by asking the cohort before it trains: ``visit(v)`` gives every
+        client's full gradient at the model ``v``, [C, P]. For simulation: each visit is a trip of its own."""
         raise NotImplementedError
 
     # -- at the client ------------------------------------------------------------------------------------
@@ -229,7 +238,7 @@ class Part(Named):
         raise NotImplementedError
 
     # -- the sum ------------------------------------------------------------------------------------------
-    def check(self, method: Method, config: Config) -> None:
+    def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         """Object (with a ``HoldfastError``) to a run in which this part would be wrong."""
 
     @classmethod
@@ -251,4 +260,4 @@ def parts() -> dict[str, type[Part]]:
     package = importlib.import_module("holdfast.parts")
     for module in pkgutil.iter_modules(package.__path__, "holdfast.parts."):
         importlib.import_module(module.name)
-    return {cls.name: cls for cls in Part.__subclasses__()}
+    return {cls.name: cls for cls in Part.__subclasses__() if not cls.internal}

@@ -79,7 +79,7 @@ def run(
         history = _open(folder, simulation, resume, overwrite)
         on_start(simulation, len(history))
         score = _rounds(simulation, folder, history, on_round, stop)
-    summary = summary_of(simulation.config, history, folder)
+    summary = summary_of(simulation, history, folder)
     if folder is not None and len(history) >= config.rounds:
         folder.finish(summary)
     return Result(config, history, summary, simulation.net, simulation.server.served(), score)
@@ -88,7 +88,6 @@ def run(
 def prepare(config: Config, sum: Method, federation: Federation | None, model: nn.Module | None) -> Simulation:
     """Everything a run needs, from its config: every bad setting is found here, before anything is written."""
     sum = with_flags(sum, config)
-    sum.check(config)
     device = pick_device(config.device)
     if federation is None:
         data = load(config.data, Path(config.data_dir) if config.data_dir else None)
@@ -106,6 +105,7 @@ def prepare(config: Config, sum: Method, federation: Federation | None, model: n
         device=device,
         precision=config.precision,
     )
+    sum.check(config, net, federation)
     return Simulation(config, sum, federation.to(device, net.dtype), net)
 
 
@@ -138,10 +138,12 @@ def arithmetic(precision: str) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, cudnn
 
 
-def summary_of(config: Config, history: list[Record], folder: RunFolder | None) -> dict[str, Any]:
+def summary_of(simulation: Simulation, history: list[Record], folder: RunFolder | None) -> dict[str, Any]:
     """The run in one flat object."""
+    config = simulation.config
     what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
-    return what | summarize(history) | {"out": str(folder.path) if folder else None}
+    leak = {"leaks_test_data": True} if simulation.federation.leaks else {}
+    return what | leak | summarize(history) | {"out": str(folder.path) if folder else None}
 
 
 def _open(folder: RunFolder | None, simulation: Simulation, resume: bool, overwrite: bool) -> list[Record]:

@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.local import Job, Local, PerPart, Who
 from holdfast.method import Method
 from holdfast.models.net import Net
-from holdfast.part import Round, Trip
+from holdfast.part import Round, Tensors, Trip
 from holdfast.server import Server
 
 
@@ -50,9 +50,10 @@ class Simulation:
         self.engine_name, self.engine_reason = choose(
             config.engine, net.convolutional, net.device.type, config.cohort_size
         )
-        self.trips = [trip for part in method.filling("trips") for trip in part.trips()]
-        sums = [method, *(Method(trip.sum) for trip in self.trips)]
-        locals_ = [Local(net, m, federation, config.seed, number) for number, m in enumerate(sums)]
+        self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
+        epochs = config.epochs if config.steps is None else 1
+        outings = [(method, epochs), *((Method(trip.sum), trip.epochs) for _, trip in self.trips)]
+        locals_ = [Local(net, m, federation, config.seed, e, number) for number, (m, e) in enumerate(outings)]
         self.engines = [build(self.engine_name, local, config.slice) for local in locals_]
 
     def play(self, t: int) -> Played:
@@ -61,18 +62,20 @@ class Simulation:
         job = self._job(t, self.server.messages())
         who = self._who(ids)
         states = self.clients.gather(ids.tolist(), self.server.w)
-        trained = self.engines[0].train(job, Cohort(who, states, self._plan(who, t, 0)))
+        cohort = Cohort(who, states, self._plan(who, t, 0))
+        job, visits = self._consult(job, cohort)
+        trained = self.engines[0].train(job, cohort)
         model = self.net.initial.numel() * self.net.initial.element_size()
-        down = len(ids) * (model + nbytes(job.messages))
-        up = len(ids) * model + nbytes(trained.uploads)
+        down = len(ids) * (model * (1 + visits) + nbytes(job.messages))
+        up = len(ids) * model * (1 + visits) + nbytes(trained.uploads)
         good = finite_rows(trained.uploads, trained.deltas)
         if not bool(good.any()):
             raise Diverged(f"round {t}: no client's update is finite; lower --lr, or add --clip")
         kept, who, skipped = self._keep(good, trained, who)
         self.clients.scatter(who.id.tolist(), kept.states)
         r = self.server.view(kept.deltas, who.id, who.n, who.K, job.lr)
-        for number, trip in enumerate(self.trips, start=1):
-            r, sent, received = self._trip(number, trip, r, kept.uploads, who, t)
+        for number, (part, trip) in enumerate(self.trips, start=1):
+            r, sent, received = self._trip(number, trip, r, kept.uploads.get(part.name, {}), t)
             down, up = down + sent, up + received
         self.server.close(r, kept.uploads)
         loss = (r.n * kept.loss).sum() / r.n.sum()
@@ -82,6 +85,20 @@ class Simulation:
         like = self.server.w
         lr = torch.tensor(self.config.lr * self.config.lr_decay ** (t - 1), dtype=like.dtype, device=like.device)
         return Job(like, lr, torch.tensor(t, device=like.device), messages)
+
+    def _consult(self, job: Job, cohort: Cohort) -> tuple[Job, int]:
+        """Let parts ask the cohort before it trains; also how many times each client was visited."""
+        engine, visits = self.engines[0], 0
+
+        def visit(at: Tensor) -> Tensor:
+            nonlocal visits
+            visits += 1
+            return engine.gradients(job, cohort, at)
+
+        messages = dict(job.messages)
+        for p in self.method.filling("consult"):
+            messages[p.name] = messages.get(p.name, {}) | p.consult(job.w0, job.lr, engine.local.epochs, visit)
+        return job._replace(messages=messages), visits
 
     def _who(self, ids: np.ndarray, public: bool = False) -> Who:
         """The clients' rows, padded to the one with the most samples."""
@@ -120,23 +137,22 @@ class Simulation:
         kept = Trained(trained.deltas[good], uploads, states, trained.loss[good])
         return kept, Who(*(field[good] for field in who)), who.id[~good].tolist()
 
-    def _trip(self, number: int, trip: Trip, r: Round, uploads: PerPart, who: Who, t: int) -> tuple[Round, int, int]:
+    def _trip(self, number: int, trip: Trip, r: Round, uploads: Tensors, t: int) -> tuple[Round, int, int]:
         """Send some clients out again from where they stand; their new deltas replace the old ones."""
-        owner = next(p for p in self.method.filling("trips") if any(x is trip for x in p.trips()) or trip in p.trips())
-        view = r.own(uploads.get(owner.name, {}))
+        view = r.own(uploads)
         rows = trip.who(view)
+        if len(rows) == 0:
+            return r, 0, 0
         message = {trip.sum[0].name: trip.message(view)}
+        state = {trip.sum[0].name: trip.state(view, rows)}
         again = self._who(r.ids[rows].cpu().numpy(), trip.public)
         again = again._replace(K=again.S * trip.epochs)
         start = r.w + r.deltas[rows]
-        cohort = Cohort(again, {}, self._plan(again, t, number, trip.epochs), start)
+        cohort = Cohort(again, state, self._plan(again, t, number, trip.epochs), start)
         trained = self.engines[number].train(self._job(t, message), cohort)
         good = finite_rows(trained.uploads, trained.deltas)
         deltas = r.deltas.clone()
         deltas[rows[good]] = trained.deltas[good]
-        size = deltas.element_size() * deltas.shape[1]
-        return (
-            replace(r, deltas=deltas),
-            len(rows) * nbytes(message),
-            len(rows) * size + nbytes(trained.uploads),
-        )
+        sent = len(rows) * nbytes(message) + nbytes(state)
+        received = deltas[rows].numel() * deltas.element_size() + nbytes(trained.uploads)
+        return replace(r, deltas=deltas), sent, received

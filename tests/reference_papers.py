@@ -15,6 +15,7 @@ import decimal
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -106,16 +107,14 @@ def random_layers(sizes: Sequence[int], seed: int, bias: float = 0.1) -> Layers:
     """A small float64 network for tests: Gaussian weights scaled by 1/sqrt(fan-in), biases too."""
     rng = np.random.default_rng(seed)
     layers = []
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in pairwise(sizes):
         W = torch.from_numpy(rng.normal(size=(fan_out, fan_in)) / math.sqrt(fan_in))
         layers.append((W, torch.from_numpy(bias * rng.normal(size=fan_out))))
     return layers
 
 
-def random_batches(
-    counts: Sequence[int], epochs: int, batch: int, inputs: int, classes: int, seed: int, repeat: bool = False
-) -> Batches:
-    """Ragged clients with shifted inputs and skewed labels; each epoch a new order (``repeat``: the same one)."""
+def random_batches(counts: Sequence[int], epochs: int, batch: int, inputs: int, classes: int, seed: int) -> Batches:
+    """Ragged clients with shifted inputs and skewed labels; every epoch in a new order."""
     rng = np.random.default_rng(seed)
     clients = []
     for i, n in enumerate(counts):
@@ -123,12 +122,10 @@ def random_batches(
         y = np.where(rng.random(n) < 0.5, i % classes, rng.integers(classes, size=n))
         x = rng.normal(size=(n, inputs)) + shift + 0.5 * y[:, None]
         client = []
-        for e in range(epochs):
-            order = np.arange(n) if repeat and e == 0 else rng.permutation(n)
-            if repeat and e > 0:
-                order = np.arange(n)
-            chunks = [order[s : s + batch] for s in range(0, n, batch)]
-            client.append([(torch.from_numpy(x[c]), torch.from_numpy(y[c])) for c in chunks])
+        for _ in range(epochs):
+            order = rng.permutation(n)
+            chunks = [order[start : start + batch] for start in range(0, n, batch)]
+            client.append([(torch.from_numpy(x[rows]), torch.from_numpy(y[rows])) for rows in chunks])
         clients.append(client)
     return clients
 
@@ -162,7 +159,7 @@ def fedbug_toy(
             top = v
             for k in range(1, steps + 1):
                 error = factor * (low * top - 1.0)
-                thawed = {"fedavg": 2, "fedbug": fedbug_thawed(k, steps, 2, P), "fedbabu": 1}[method]
+                thawed = fedbug_thawed(k, steps, 2, P) if method == "fedbug" else 2 - (method == "fedbabu")
                 low_step, top_step = lr * error * top, lr * error * low
                 low = low - low_step
                 top = top - (top_step if thawed == 2 else 0.0)
@@ -198,9 +195,9 @@ def fedbug_contraction(a: float, v: float, lr: float = 0.1, frozen: int = 0, fac
 # FedNLR
 
 
-def fednlr_mu(l: int, L: int, M: int, mu0: float = 1.0, a1: float = 1.0, a2: float = 1.0) -> float:  # noqa: E741
-    """Eq. 17 with the base-10 logarithm; l = 1..L."""
-    return mu0 + a1 * l / L + a2 * math.log10(M)
+def fednlr_mu(depth: int, L: int, M: int, mu0: float = 1.0, a1: float = 1.0, a2: float = 1.0) -> float:
+    """Eq. 17 with the base-10 logarithm; depth l = 1..L."""
+    return mu0 + a1 * depth / L + a2 * math.log10(M)
 
 
 def fednlr_activations(layers: Layers, x_all: Tensor) -> list[Tensor]:
@@ -321,7 +318,7 @@ def fednlr_example1(gap: float = 0.45, lr: float = 0.5) -> dict[str, float]:
     back = (W2.T @ error) * (h_x > 0)
     before_h, before_p = look(W1, W2, other)
     after_h, after_p = look(W1 - lr * np.outer(back, x), W2 - lr * np.outer(error, h_x), other)
-    numbers = {}
+    numbers: dict[str, float] = {}
     for name, h, p in (("before", before_h, before_p), ("after", after_h, after_p)):
         numbers |= {f"h1_{name}": h[0], f"h2_{name}": h[1], f"p1_{name}": p[0], f"p2_{name}": p[1]}
     return {name: float(value) for name, value in numbers.items()}
@@ -403,9 +400,9 @@ def fedagg_objective(eta: Tensor, phi1: Tensor, phi2: Tensor, w: Tensor, alpha: 
     """Eq. 10 for one client and round, walked out: epochs start..L-1, deviations start..L."""
     L = len(phi1)
     total = (1.0 - alpha) * ((w - phi2[start]) ** 2).sum()
-    for l in range(start, L):  # noqa: E741
-        w = w - eta[l - start] * phi1[l]
-        total = total + alpha * eta[l - start] ** 2 + (1.0 - alpha) * ((w - phi2[l + 1]) ** 2).sum()
+    for e in range(start, L):
+        w = w - eta[e - start] * phi1[e]
+        total = total + alpha * eta[e - start] ** 2 + (1.0 - alpha) * ((w - phi2[e + 1]) ** 2).sum()
     return total
 
 
@@ -459,10 +456,10 @@ def fedagg_feedback_round(
     sums: list[list[Tensor]] = []
     for epochs in batches:
         w, own_rates, own_sums = w0, [], []
-        for l, epoch in enumerate(epochs):  # noqa: E741
+        for e, epoch in enumerate(epochs):
             eta = lr
             if phi1 is not None and phi2 is not None:
-                eta = float(fedagg_solve(phi1, phi2, w, alpha, start=l)[0])
+                eta = float(fedagg_solve(phi1, phi2, w, alpha, start=e)[0])
                 eta = min(max(eta, min_rate), max_rate)
             total = torch.zeros_like(w0)
             for x, y in epoch:
@@ -475,7 +472,7 @@ def fedagg_feedback_round(
         rates.append(own_rates)
         sums.append(own_sums)
     L = len(batches[0])
-    new = torch.stack([weighted_mean([own[l] for own in sums], field_weights) for l in range(L)])
+    new = torch.stack([weighted_mean([own[e] for own in sums], field_weights) for e in range(L)])
     update = weighted_mean(deltas, counts_of(batches) if counts is None else counts)
     return AggRound(w0 + update, deltas, new, rates)
 
@@ -519,11 +516,11 @@ def fedagg_fixed_point(
     def walk(rates: list[Tensor], given: Tensor | None) -> tuple[Tensor, Tensor]:
         at = [w0.clone() for _ in range(N)]
         first, second = [], [weighted_mean(at)]
-        for l in range(L):  # noqa: E741
-            mean = weighted_mean([_field(layers, at[i], batches[i][l], whole) for i in range(N)])
+        for e in range(L):
+            mean = weighted_mean([_field(layers, at[i], batches[i][e], whole) for i in range(N)])
             first.append(mean)
-            step = mean if given is None else given[l]
-            at = [at[i] - rates[i][l] * step for i in range(N)]
+            step = mean if given is None else given[e]
+            at = [at[i] - rates[i][e] * step for i in range(N)]
             second.append(weighted_mean(at))
         return torch.stack(first), torch.stack(second)
 
@@ -535,8 +532,8 @@ def fedagg_fixed_point(
     while first_change > epsilon and second_change > epsilon and made < sweeps:
         rates = [fedagg_solve(phi1, phi2, w0, alpha) for _ in range(N)]
         new1, new2 = walk(rates, None if along == "current" else phi1)
-        first_change = sum(float((new1[l] - phi1[l]).norm()) for l in range(L))
-        second_change = sum(float((new2[l] - phi2[l]).norm()) for l in range(L + 1))
+        first_change = sum(float((new1[e] - phi1[e]).norm()) for e in range(L))
+        second_change = sum(float((new2[e] - phi2[e]).norm()) for e in range(L + 1))
         phi1, phi2 = new1, new2
         made += 1
         history.append(torch.stack(rates))

@@ -1,12 +1,9 @@
-"""The data sources: the published layouts, the cache, and the errors for what is absent."""
+"""The data sources: the published layouts, and the errors for what is absent."""
 
 from __future__ import annotations
 
-import gzip
 import io
-import os
 import pickle
-import struct
 import tarfile
 from pathlib import Path
 
@@ -14,98 +11,18 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from test_sources_writers import RNG, batch, same, write_cifar10, write_idx, write_images
 
-from holdfast.data import cache
-from holdfast.data.dataset import DataSet
-from holdfast.data.prepare import hold_out, moments
-from holdfast.data.sources import Row, default_dir, listing, load, sources
+from holdfast.data.prepare import moments
+from holdfast.data.sources import data_folder, load, sources
 from holdfast.errors import HoldfastError
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
-RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
-
-
-# Writers of the published formats, by hand: nothing here uses the code under test.
-
-
-def idx(array: np.ndarray) -> bytes:
-    return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
-
-
-def write_idx(folder: Path, parts: tuple[str, str], labels: int, first: int = 0, packed: bool = True) -> DataSet:
-    """Small train and test files; gives what they hold, before any transposition."""
-    folder.mkdir(parents=True)
-    tensors = []
-    for part, n in zip(parts, (2 * labels, labels), strict=True):
-        x = RNG.integers(0, 256, (n, 28, 28), dtype=np.uint8)
-        y = (np.arange(n) % labels + first).astype(np.uint8)
-        for kind, array in (("images-idx3", x), ("labels-idx1", y)):
-            name = f"{part}-{kind}-ubyte"
-            if packed:
-                (folder / f"{name}.gz").write_bytes(gzip.compress(idx(array), mtime=0))
-            else:
-                (folder / name).write_bytes(idx(array))
-        tensors += [torch.from_numpy(x), torch.from_numpy(y.astype(np.int64))]
-    return DataSet("written", *tensors, classes=())
-
-
-def word(text: bytes) -> bytes:
-    return b"T" + struct.pack("<i", len(text)) + text
-
-
-def number(n: int) -> bytes:
-    return b"J" + struct.pack("<i", n)
-
-
-def python2_array(array: np.ndarray) -> bytes:
-    """A uint8 array as Python 2 and numpy 1 pickled it, protocol 2."""
-    empty = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
-    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNN" + number(-1) + number(-1) + b"K\x00tb"
-    shape = b"(" + b"".join(map(number, array.shape)) + b"t"
-    return empty + b"(K\x01" + shape + dtype + b"\x89" + word(array.tobytes()) + b"tb"
-
-
-def python2_list(items: list[int] | list[bytes]) -> bytes:
-    return b"](" + b"".join(number(i) if isinstance(i, int) else word(i) for i in items) + b"e"
-
-
-def python2_dict(entries: dict[bytes, bytes]) -> bytes:
-    return b"\x80\x02}q\x01(" + b"".join(word(k) + v for k, v in entries.items()) + b"u."
-
-
-def batch(x: np.ndarray, y: list[int], key: bytes = b"labels") -> bytes:
-    entries = {b"batch_label": word(b"a batch"), key: python2_list(y), b"data": python2_array(x)}
-    return python2_dict({**entries, b"filenames": python2_list([b"%d.png" % i for i in range(len(y))])})
-
-
-def write_cifar10(folder: Path, each: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """Six batches and the names; gives all pixels and labels, the test batch last."""
-    folder.mkdir(parents=True)
-    x = RNG.integers(0, 256, (6 * each, 3072), dtype=np.uint8)
-    y = RNG.integers(0, 10, 6 * each)
-    for b, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]):
-        part = slice(b * each, (b + 1) * each)
-        (folder / name).write_bytes(batch(x[part], [int(v) for v in y[part]]))
-    names = [f"class {i}".encode() for i in range(10)]
-    meta = {b"label_names": python2_list(names), b"num_vis": number(3072)}
-    (folder / "batches.meta").write_bytes(python2_dict(meta))
-    return x, y
-
-
-def write_images(folder: Path, n: int, size: tuple[int, int] = (5, 4), kind: str = "png", mode: str = "RGB") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for i in range(n):
-        pixels = RNG.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-        Image.fromarray(pixels).convert(mode).save(folder / f"{i}.{kind}")
-
-
-def same(a: DataSet, b: DataSet) -> bool:
-    return all(torch.equal(getattr(a, k), getattr(b, k)) for k in cache.ARRAYS)
 
 
 # Digits, and what every source promises.
@@ -170,12 +87,12 @@ def test_names_that_are_not_one_data_set() -> None:
 
 def test_the_data_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path))
-    assert default_dir() == tmp_path
+    assert data_folder() == tmp_path
     write_cifar10(tmp_path / "cifar-10-batches-py")
     assert len(load("cifar10").y) == 20
     monkeypatch.delenv("HOLDFAST_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert default_dir() == tmp_path / "xdg" / "holdfast" / "data"
+    assert data_folder() == tmp_path / "xdg" / "holdfast" / "data"
 
 
 # The published formats.
@@ -211,13 +128,6 @@ def test_cifar10_from_python_2_pickles(tmp_path: Path) -> None:
     assert np.array_equal(torch.cat([data.y, data.test_y]), y)
     assert (len(data.y), len(data.test_y)) == (20, 4)
     assert data.classes == tuple(f"class {i}" for i in range(10))
-
-
-def test_the_hand_made_pickle_is_one_that_python_reads_alike() -> None:
-    x = RNG.integers(0, 256, (2, 3072), dtype=np.uint8)
-    content = pickle.loads(batch(x, [3, 1]), encoding="bytes")
-    assert np.array_equal(content[b"data"], x)
-    assert content[b"labels"] == [3, 1]
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])
@@ -313,102 +223,6 @@ def test_folders_that_are_wrong(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match=r"train/b/0\.png: 6x6 pixels, expected 5x4"):
         load(f"folder('{tmp_path}')")
     assert load(f"folder('{tmp_path}', size=4)").x.shape == (3, 3, 4, 4)
-
-
-# Hold-out and statistics.
-
-
-def test_hold_out_is_stratified_and_partitions() -> None:
-    y = torch.tensor([0] * 50 + [1] * 10 + [2] * 2 + [3])
-    train, test = hold_out(y, 0.2)
-    assert torch.equal(torch.cat([train, test]).sort().values, torch.arange(63))
-    assert torch.bincount(y[test], minlength=4).tolist() == [10, 2, 1, 0]
-
-
-@pytest.mark.parametrize("shape", [(5000, 3, 2, 2), (4999, 2)])
-def test_moments_against_numpy(shape: tuple[int, ...]) -> None:
-    axes = (0, *range(2, len(shape)))
-    floats = RNG.normal(1000, 0.1, shape).astype(np.float32)  # a large mean must not cancel the deviation
-    for array, scale in ((floats, 1.0), (RNG.integers(0, 256, shape, dtype=np.uint8), 255.0)):
-        mean, std = moments(torch.from_numpy(array))
-        exact = array.astype(np.float64) / scale
-        assert np.allclose(mean, exact.mean(axes), rtol=1e-12)
-        assert np.allclose(std, exact.std(axes), rtol=1e-9)
-    assert moments(torch.full((3, 1, 2, 2), 7, dtype=torch.uint8))[1] == (1.0,)
-
-
-def test_normalisation_is_published_computed_or_off(tmp_path: Path) -> None:
-    write_idx(tmp_path / "MNIST" / "raw", ("train", "t10k"), 10)
-    assert load("mnist", tmp_path).mean == (0.1307,)
-    data = load("mnist(normalise=computed)", tmp_path)
-    assert (data.mean, data.std) == moments(data.x)
-    assert load("mnist(normalise=off)", tmp_path).mean == ()
-
-
-# The cache.
-
-
-@pytest.fixture
-def mnist(tmp_path: Path) -> Path:
-    write_idx(tmp_path / "MNIST" / "raw", ("train", "t10k"), 10, packed=False)
-    return tmp_path
-
-
-def test_the_second_load_decodes_nothing(mnist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load("mnist", mnist)
-    monkeypatch.setattr("holdfast.data.idx.read_idx", None)
-    second = load("mnist", mnist)
-    assert same(first, second)
-    assert first.classes == second.classes
-    second.x[0] = 0  # writing to the tensor leaves the file alone
-    assert same(first, load("mnist", mnist))
-
-
-def test_a_changed_source_file_is_decoded_anew_and_the_old_entry_goes(mnist: Path) -> None:
-    load("mnist", mnist)
-    file = mnist / "MNIST" / "raw" / "t10k-labels-idx1-ubyte"
-    labels = np.full(10, 3, np.uint8)
-    file.write_bytes(idx(labels))  # the same size
-    os.utime(file, ns=(1, 1))
-    assert load("mnist", mnist).test_y.tolist() == labels.tolist()
-    assert len(list(cache.cache_dir().iterdir())) == 1
-
-
-@pytest.mark.parametrize("name", ["meta.json", "x.npy", "test_y.npy"])
-@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "longer", "garbage"])
-def test_a_damaged_entry_is_rebuilt(mnist: Path, name: str, damage: str) -> None:
-    first = load("mnist", mnist)
-    file = next(cache.cache_dir().glob(f"*/{name}"))
-    content = file.read_bytes()
-    damaged = {"empty": b"", "cut": content[:-1], "longer": content + b"!", "garbage": b"\x80" + content[1:]}
-    file.unlink()
-    if damage != "gone":
-        file.write_bytes(damaged[damage])
-    assert same(first, load("mnist", mnist))
-    assert next(cache.cache_dir().glob(f"*/{name}")).read_bytes() == content
-
-
-def test_a_cache_that_cannot_be_written_is_no_error(mnist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (mnist / "a file").write_text("")
-    monkeypatch.setenv("HOLDFAST_CACHE", str(mnist / "a file" / "cache"))
-    assert len(load("mnist", mnist).y) == 20
-
-
-# The listing.
-
-
-def test_listing_tells_what_is_there(mnist: Path) -> None:
-    folder = mnist / "cifar-10-batches-py"
-    write_cifar10(folder)
-    (folder / "test_batch").write_bytes(b"junk")
-    (mnist / "cifar-100-python").mkdir()
-    rows = {row.name: row for row in listing(mnist)}
-    assert rows["mnist"] == Row("mnist", True, mnist / "MNIST" / "raw", 20, 10)
-    assert rows["cifar100"] == Row("cifar100", False, mnist / "cifar-100-python", missing=("train", "test", "meta"))
-    assert rows["cifar10"].present
-    assert "test_batch" in rows["cifar10"].problem
-    assert rows["digits"].train + rows["digits"].test == 1797
-    assert "folder" not in rows
 
 
 # Against the real files.

@@ -80,7 +80,8 @@ def reflow(text: str) -> str:
 
 def parameters(cls: type[Part]) -> list[dict[str, Any]]:
     return [
-        {"name": f.name, "default": f.default, "range": limits(f), "meaning": f.metadata.get("doc", "")} for f in fields(cls)
+        {"name": f.name, "default": f.default, "range": limits(f), "meaning": f.metadata.get("doc", "")}
+        for f in fields(cls)
     ]
 
 

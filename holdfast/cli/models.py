@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+
 @click.command("models")
 @click.option("--shape", default="3x32x32", metavar="CxHxW", show_default=True, help="the shape of an input")
 @click.option("--classes", default=10, type=click.IntRange(1), show_default=True, help="number of classes")
@@ -20,7 +21,9 @@ def command(shape: str, classes: int, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    view = Table("name", "parameters", "MFLOP", "blocks", "what it is", title=f"Networks for {shape}", title_justify="left")
+    view = Table(
+        "name", "parameters", "MFLOP", "blocks", "what it is", title=f"Networks for {shape}", title_justify="left"
+    )
     for r in rows:
         if "error" in r:
             view.add_row(r["name"], "-", "-", "-", r["error"])
@@ -55,6 +58,12 @@ def table(shape: tuple[int, ...], classes: int) -> list[dict[str, Any]]:
             continue
         blocks = {unit: layout.blocks(unit) for unit in layout.units}
         rows.append(
-            {"name": name, "parameters": parameters(module), "mflop": mflops(module, shape), "blocks": blocks, "text": text}
+            {
+                "name": name,
+                "parameters": parameters(module),
+                "mflop": mflops(module, shape),
+                "blocks": blocks,
+                "text": text,
+            }
         )
     return rows

@@ -20,8 +20,8 @@ class Watch:
     def __init__(self, title: str, rounds: int, quiet: bool) -> None:
         self.console = Console(stderr=True, quiet=quiet)
         self.bar = Progress(
-            TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(), console=self.console,
+            TextColumn("[bold]{task.description}"), BarColumn(20), MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"), TimeRemainingColumn(), console=self.console,
         )  # fmt: skip
         self.task = self.bar.add_task(title, total=rounds, state="")
         self.accuracy: float | None = None
@@ -44,7 +44,9 @@ class Watch:
         self.bar.update(self.task, completed=record.round, state=state)
         if record.skipped:
             who = ", ".join(map(str, record.skipped))
-            self.console.print(f"round {record.round}: left out the update of client {who}: not finite", highlight=False)
+            self.console.print(
+                f"round {record.round}: left out the update of client {who}: not finite", highlight=False
+            )
 
 
 def describe(simulation: Simulation) -> str:

@@ -79,6 +79,8 @@ def show(result: Result, watch: Watch) -> None:
             highlight=False,
         )
     if s["rounds"] < result.config.rounds:
-        watch.console.print(f"stopped; go on with: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True)
+        watch.console.print(
+            f"stopped; go on with: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True
+        )
     else:
         watch.console.print(f"the run is in {s['out']}", highlight=False, soft_wrap=True)

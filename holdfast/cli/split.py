@@ -25,7 +25,7 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     config = Config().changed(**given(flags))
     data = load(config.data, Path(config.data_dir) if config.data_dir else None)
     federation = federate(data, config.split, config.clients, config.seed, config.public)
-    labels, classes, x = data.y.numpy(), federation.classes, federation.inputs(data.x)
+    labels, classes, x = data.y.numpy(), federation.classes, federation.scaled(data.x)
     if png is not None:
         report.png(federation.deal, labels, classes, png, title=f"{data.name}, {config.split}", x=x)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ class Federation:
     public: Tensor  # sample numbers held out of training for the server
     augment: bool = False
     dtype: torch.dtype = torch.float32
+    leaks: bool = False  # whether the public samples are the test samples
 
     @property
     def clients(self) -> int:
@@ -55,24 +56,19 @@ class Federation:
     def to(self, device: torch.device, dtype: torch.dtype) -> Federation:
         """The same federation with its samples on a device and its inputs in a precision."""
         d = self.data
-        moved = DataSet(
-            d.name,
-            d.x.to(device),
-            d.y.to(device),
-            d.test_x.to(device),
-            d.test_y.to(device),
-            d.classes,
-            d.mean,
-            d.std,
-            d.groups,
-        )
-        return Federation(moved, self.deal, self.split, self.seed, self.public.to(device), self.augment, dtype)
+        data = replace(d, x=d.x.to(device), y=d.y.to(device), test_x=d.test_x.to(device), test_y=d.test_y.to(device))
+        return replace(self, data=data, public=self.public.to(device), dtype=dtype)
 
     def inputs(self, stored: Tensor) -> Tensor:
         """Stored samples as the network wants them: scaled and normalised. Any leading axes."""
+        return self.normalised(self.scaled(stored))
+
+    def scaled(self, stored: Tensor) -> Tensor:
+        """Stored samples as numbers, pixels in [0, 1]: the scale on which feature noise is measured."""
         x = stored.to(self.dtype)
-        if stored.dtype == torch.uint8:
-            x = x / 255
+        return x / 255 if stored.dtype == torch.uint8 else x
+
+    def normalised(self, x: Tensor) -> Tensor:
         if self.data.mean:
             shape = (-1,) + (1,) * (len(self.shape) - 1)
             mean, std = (
@@ -83,12 +79,12 @@ class Federation:
 
     def samples(self, index: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and labels of sample numbers, as their client sees them: with its feature noise."""
-        x = self.inputs(self.data.x[index])
+        x = self.scaled(self.data.x[index])
         if self.deal.noise is not None:
             noise = self.deal.noise
             spread = sigma.to(x.dtype).reshape(sigma.shape + (1,) * (index.dim() - sigma.dim())).expand(index.shape)
             x = perturb(x, index, spread, noise.mean, noise.share, self.seed)
-        return x, self.data.y[index]
+        return self.normalised(x), self.data.y[index]
 
     def batch(self, index: Tensor, sigma: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
         """Like ``samples``, augmented where the run asks for it: one key per client."""
@@ -101,24 +97,27 @@ class Federation:
             x, y = self.inputs(self.data.x[index]), self.data.y[index]
             yield Batch(x, y, torch.ones_like(y, dtype=torch.bool))
 
-    def counts(self, ids: np.ndarray) -> Tensor:
-        """Samples per class of some clients, [C, classes]."""
-        labels = [self.data.y[torch.from_numpy(self.deal.client(int(i))).to(self.device)] for i in ids]
-        return torch.stack([torch.bincount(y, minlength=self.classes) for y in labels])
-
 
 def federate(
     data: DataSet,
     split: str = "dirichlet(0.3)",
     clients: int = 20,
     seed: int = 0,
-    public: float = 0.0,
+    public: float | str = 0.0,
     augment: bool = False,
 ) -> Federation:
-    """Deal a data set to clients, after holding out a stratified ``public`` fraction of the training data."""
+    """Deal a data set to clients, after holding out a stratified ``public`` fraction of the training data.
+
+    ``public="test"`` makes the test samples public: a leak, which parts refuse unless told otherwise.
+    """
     refuse_bad_samples(data)
+    leaks, known = public == "test", len(data.y)
+    if leaks:
+        x, y = torch.cat([data.x, data.test_x]), torch.cat([data.y, data.test_y])
+        data, held = replace(data, x=x, y=y), np.arange(known, len(y))
     labels = data.y.cpu().numpy()
-    held = hold_out(labels, public, seed) if public else np.empty(0, np.int64)
+    if not leaks:
+        held = hold_out(labels, float(public), seed) if public else np.empty(0, np.int64)
     rest = np.setdiff1d(np.arange(len(labels)), held)
     groups = None if data.groups is None else data.groups.cpu().numpy()[rest]
     dealt = deal(split, labels[rest], clients, seed, groups)
@@ -127,7 +126,7 @@ def federate(
         raise HoldfastError(
             f"augmentation needs images, but the samples of {data.name} have shape {tuple(data.x.shape[1:])}"
         )
-    return Federation(data, dealt, split, seed, torch.from_numpy(held), augment)
+    return Federation(data, dealt, split, seed, torch.from_numpy(held), augment, leaks=leaks)
 
 
 def hold_out(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:

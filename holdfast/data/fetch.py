@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.data.remotes import REMOTES, Remote
-from holdfast.data.sources import Source, default_dir, shortened, source
+from holdfast.data.sources import Source, data_folder, shortened, source
 from holdfast.data.unpack import unpack
 from holdfast.errors import HoldfastError
 
@@ -20,9 +20,9 @@ TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 18
 
 
-def fetch(name: str, data_dir: Path | None = None, progress: Progress | None = None) -> Path:
+def fetch(name: str, data_dir: str | Path | None = None, progress: Progress | None = None) -> Path:
     """Fetch what is missing of a data set and give its folder. Broken off, it goes on from where it was."""
-    wanted, root = source(name), data_dir or default_dir()
+    wanted, root = source(name), data_folder(data_dir)
     missing = wanted.missing(root)
     if missing and wanted.name not in REMOTES:
         raise HoldfastError(

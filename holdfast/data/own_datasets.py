@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from holdfast.data.dataset import DataSet
-from holdfast.data.own import from_arrays
+from holdfast.data.own_arrays import from_arrays
 from holdfast.errors import HoldfastError, unknown
 
 Pairs = Iterable[tuple[Any, Any]]

@@ -63,18 +63,18 @@ def source(text: str) -> Source:
     return build(one(text, "data set"), sources(), "data set")
 
 
-def default_dir() -> Path:
-    """The data folder where none is given: ``$HOLDFAST_DATA``, or a folder in the user's cache."""
-    return user_folder("HOLDFAST_DATA", "data")
+def data_folder(given: str | Path | None = None) -> Path:
+    """The data folder that is given, else ``$HOLDFAST_DATA``, else one in the user's cache."""
+    return Path(given).expanduser() if given else user_folder("HOLDFAST_DATA", "data")
 
 
-def load(text: str, data_dir: Path | None = None) -> DataSet:
+def load(text: str, data_dir: str | Path | None = None) -> DataSet:
     """Read the data set that ``text`` names from ``data_dir``.
 
     >>> load("digits").x.shape[1:]
     torch.Size([1, 8, 8])
     """
-    return source(text).load(data_dir or default_dir())
+    return source(text).load(data_folder(data_dir))
 
 
 def normalise_param() -> Any:
@@ -130,9 +130,9 @@ class Row:
     problem: str = ""  # why files that are there cannot be read
 
 
-def listing(data_dir: Path | None = None) -> list[Row]:
+def listing(data_dir: str | Path | None = None) -> list[Row]:
     """What is there, for every source that needs no parameters."""
-    root = data_dir or default_dir()
+    root = data_folder(data_dir)
     plain = [cls for cls in sources().values() if all(f.default is not MISSING for f in fields(cls))]
     return [_row(cls(), root) for cls in sorted(plain, key=lambda cls: cls.name)]
 

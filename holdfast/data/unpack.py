@@ -8,7 +8,8 @@ import stat
 import tarfile
 import uuid
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -24,12 +25,13 @@ def unpack(archive: Path, into: Path, root: str = "", only: Sequence[str] = ()) 
     aside = into.parent / f".unpack-{uuid.uuid4().hex}"
     try:
         aside.mkdir(parents=True)
-        for name, stream in _members(archive):
-            inner = _below(root, _safe(archive, name))
-            if inner is not None and (not only or str(inner) in only):
-                (aside / inner).parent.mkdir(parents=True, exist_ok=True)
-                with stream, open(aside / inner, "wb") as out:
-                    shutil.copyfileobj(stream, out)
+        with closing(_members(archive)) as members:
+            for name, stream in members:
+                inner = _below(root, _safe(archive, name))
+                if inner is not None and (not only or str(inner) in only):
+                    (aside / inner).parent.mkdir(parents=True, exist_ok=True)
+                    with open(aside / inner, "wb") as out:
+                        shutil.copyfileobj(stream, out)
         _move(aside, into)
     except HoldfastError:
         raise
@@ -40,7 +42,7 @@ def unpack(archive: Path, into: Path, root: str = "", only: Sequence[str] = ()) 
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _members(archive: Path) -> Generator[tuple[str, IO[bytes]], None, None]:
     """The name and the content of every file; folders are passed over, links and devices refused."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
@@ -48,15 +50,17 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 if stat.S_ISLNK(info.external_attr >> 16):
                     raise HoldfastError(f"{archive}: holds a link, {info.filename!r}; it is not the published file")
                 if not info.is_dir():
-                    yield info.filename, packed.open(info)
+                    with packed.open(info) as stream:
+                        yield info.filename, stream
         return
     with tarfile.open(archive) as tar:
         for member in tar:
             if not (member.isdir() or member.isfile()):
                 raise HoldfastError(f"{archive}: holds a link, {member.name!r}; it is not the published file")
-            stream = tar.extractfile(member) if member.isfile() else None
-            if stream is not None:
-                yield member.name, stream
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is not None:
+                with content:
+                    yield member.name, content
 
 
 def _safe(archive: Path, name: str) -> PurePosixPath:

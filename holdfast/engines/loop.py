@@ -24,6 +24,11 @@ class Loop:
         deltas, uploads, states, losses = zip(*rows, strict=True)
         return Trained(torch.stack(deltas), stack(list(uploads)), stack(list(states)), torch.stack(losses))
 
+    def gradients(self, job: Job, cohort: Cohort, at: Tensor) -> Tensor:
+        """Every client's full gradient at one model, [C, P]."""
+        rows = range(cohort.size)
+        return torch.stack([self.local.full_gradient(self.differentiate, job, exact(cohort.who, i), at) for i in rows])
+
     def _client(self, job: Job, cohort: Cohort, i: int) -> tuple:
         local, plan = self.local, cohort.plan
         who, state = exact(cohort.who, i), tree_map(lambda t: t[i], cohort.states)

@@ -8,6 +8,7 @@ trained in slices, with the same result.
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ class Vector:
         self._begin = vmap(local.begin, in_dims=(None, 0, 0))
         self._epoch = vmap(local.epoch, in_dims=(None, 0, 0, 0, 0, None))
         self._end = vmap(local.end, in_dims=(None, 0, 0, 0, 0))
+        self._gradient = vmap(partial(local.full_gradient, differentiate), in_dims=(None, 0, None))
         self._step = vmap(self._one_step, in_dims=(None, 0, 0, 0, 0, 0, 0, 0, 0, None))
 
     def train(self, job: Job, cohort: Cohort) -> Trained:
@@ -40,6 +42,12 @@ class Vector:
         found = join(pieces)
         uploads, states = tree_map(lambda t: t[back], (found.uploads, found.states))
         return Trained(found.deltas[back], uploads, states, found.loss[back])
+
+    def gradients(self, job: Job, cohort: Cohort, at: Tensor) -> Tensor:
+        """Every client's full gradient at one model, [C, P]."""
+        width = self.slice or fitting(self.local, cohort)
+        slices = [cohort.rows(i, min(i + width, cohort.size)).who for i in range(0, cohort.size, width)]
+        return torch.cat([self._gradient(job, who, at) for who in slices])
 
     def _train(self, job: Job, cohort: Cohort) -> Trained:
         who, plan = cohort.who, cohort.plan
@@ -92,7 +100,7 @@ def fitting(local: Local, cohort: Cohort) -> int:
     models = 1 + len(local.by_hook["teachers"]) + len(local.by_hook["begin"])
     item = net.initial.element_size()
     vectors = (8 + 2 * len(local.method.parts)) * net.layout.size * item
-    activations = 4 * models * batch * (net.activations + net.inputs) * item
+    activations = 4 * models * batch * (net.footprint + net.inputs) * item
     return max(1, int(memory(net.device) / 2 // (vectors + activations)))
 
 

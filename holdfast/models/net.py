@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ class Net:
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
         refuse_running_statistics(module)
         body = _number_dropout(copy.deepcopy(module)).eval().to(self.device, self.dtype)
-        order, self.head, self.activations = _watch(body, shape, classes, head, self.device, self.dtype)
+        order, self.head, self.footprint = _watch(body, shape, classes, head, self.device, self.dtype)
         self.layout = trace(body, order, self.head, self.device)
         self.initial = self.layout.join({n: p.detach() for n, p in body.named_parameters()}).clone()
         self.dropout = any(isinstance(m, Dropout) and m.p > 0 for m in body.modules())
@@ -64,10 +64,44 @@ class Net:
             logits = F.linear(features, weight, bias)
         return Out(logits.to(weight.dtype), features.to(weight.dtype))
 
+    def neurons(self, w: Tensor, x: Tensor) -> Tensor:
+        """What every neuron of every layer says: ReLU of the layer's output behind its norm, [batch, neurons].
+
+        For a convolution a neuron is an output channel, and the mean runs over positions. The head is a layer too.
+        """
+        seen: dict[str, Tensor] = {}
+
+        def watch(name: str) -> Callable[[nn.Module, object, Tensor], None]:
+            def hook(_: nn.Module, __: object, out: Tensor) -> None:
+                seen[name] = out
+
+            return hook
+
+        names = [layer.norm or layer.name for layer in self.layout.layers]
+        handles = [self.body.get_submodule(n).register_forward_hook(watch(n)) for n in names if n != self.head]
+        try:
+            seen[self.head] = self(w, x).logits
+        finally:
+            for handle in handles:
+                handle.remove()
+        return torch.cat(
+            [_per_neuron(seen[n], layer.neurons) for n, layer in zip(names, self.layout.layers, strict=True)], 1
+        )
+
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision != "bf16":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def _per_neuron(out: Tensor, neurons: int) -> Tensor:
+    """[batch, neurons]: the mean activation over positions; channels come second in images, last in sequences."""
+    active = torch.relu(out)
+    if active.dim() == 2:
+        return active
+    if active.shape[1] == neurons:
+        return active.flatten(2).mean(2)
+    return active.flatten(1, -2).mean(1)
 
 
 def refuse_running_statistics(module: nn.Module) -> None:

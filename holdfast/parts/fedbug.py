@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from holdfast.named import param
 from holdfast.part import Client, Part
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.data.federation import Federation
+    from holdfast.method import Method
+    from holdfast.models.net import Net
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,8 @@ class FedBug(Part):
     penalty. While the lower blocks move, the frozen head above them is the same for every client: a common reference.
     m(k) is computed in integers, since a float ceiling is wrong now and then.
 
-    The paper counts every client once in the mean: for its tables, sum with ``mean(uniform)``.
+    Thawing from the head down (``order=top-down``) is an ablation of the paper's Fig. 4 and does worse than FedAvg
+    there. The paper counts every client once in the mean: for its tables, sum with ``mean(uniform)``.
     """
 
     name = "fedbug"
@@ -31,11 +39,19 @@ class FedBug(Part):
     share: float = param(0.4, "P: share of the round spent thawing; 0 is FedAvg", low=0, high=1)
     unit: str = param("layer", "what thaws together", choices=("layer", "stage", "block"))
 
+    order: str = param("bottom-up", "which end thaws first", choices=("bottom-up", "top-down"))
+
+    def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
+        net.layout.blocks(self.unit)
+
     def rate(self, c: Client) -> Tensor:
         if self.share == 0:
             return torch.ones_like(c.lr)
-        thawed = unfrozen(c.k, c.K, c.layout.blocks(self.unit), self.share)
-        block = torch.arange(c.layout.blocks(self.unit), device=c.w0.device)
+        M = c.layout.blocks(self.unit)
+        thawed = unfrozen(c.k, c.K, M, self.share)
+        block = torch.arange(M, device=c.w0.device)
+        if self.order == "top-down":
+            block = M - 1 - block
         return c.layout.per_block((block < thawed).to(c.w0.dtype), self.unit)
 
 

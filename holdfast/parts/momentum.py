@@ -19,8 +19,8 @@ class Momentum(Part):
         D  <-  -update / mean_i(sum_k eta_k)
 
     ``D`` is the last global update as a gradient. For plain SGD its denominator is ``lr * K`` of the round it came
-    from; under rescaled rates or unequal K it is, per coordinate, the cohort's mean of the rates applied. A coordinate that
-    nobody moved has D = 0, and so has every coordinate in the first round.
+    from; under rescaled rates or unequal K it is, per coordinate, the cohort's mean of the rates applied. A
+    coordinate that nobody moved has D = 0, and so has every coordinate in the first round.
     """
 
     name = "momentum"

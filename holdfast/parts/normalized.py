@@ -22,7 +22,9 @@ class Normalized(Part):
     """
 
     name = "normalized"
-    paper = "Dai et al. 2023, FedMRUR: Tackling Federated Model Drift by Manifold Regularisation"
+    paper = "An et al. 2023, Federated Learning with Manifold Regularization and Normalized Update Reaggregation"
+
+    uniform = True
 
     def aggregate(self, r: Round) -> Tensor:
         lengths = torch.linalg.vector_norm(r.deltas, dim=1)

@@ -1,0 +1,164 @@
+"""FedAgg: a learning rate per client and local epoch that keeps clients near the cohort's mean path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError
+from holdfast.named import param
+from holdfast.part import Client, Part, Round, Tensors
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.data.federation import Federation
+    from holdfast.method import Method
+    from holdfast.models.net import Net
+
+
+@dataclass(frozen=True)
+class FedAgg(Part):
+    """Mean-field adaptive learning rates. The rates eta[l] of a client's L local epochs minimise
+
+        sum_l alpha * eta[l]^2 + (1 - alpha) * ||w[l] - phi2[l]||^2,    w[l+1] = w[l] - eta[l] * phi1[l]
+
+    where phi1[l] and phi2[l] are the cohort's mean gradient and mean model at epoch l. The paper's Theorem 1 is
+    implicit; it is the linear system, with c = (1-alpha)/alpha and G[l,r] = <phi1[l], phi1[r]>,
+
+        (I + c*A) eta = c*b,    A[l,r] = (L - max(l,r)) * G[l,r],    b[l] = <phi1[l], sum_{k>l} (w - phi2[k])>
+
+    ``feedback``, the default, works in a real federation: phi1 is the last round's cohort mean of each epoch's summed
+    gradients, and phi2[l] = w0 - lr * sum_{p<l} phi1[p] is the path at the nominal rate. At the start of each epoch
+    the client solves the rest of the system at its own model: who lags behind the cohort gets a larger rate, who ran
+    ahead a smaller one. The first round uses ``lr``. Every client sends and is sent L vectors more.
+
+    ``fixed_point`` is the paper's Alg. 1 as printed, restarted from ``lr`` in every round: the mean-field terms are
+    found by asking the cohort for gradients again and again, until either of them changes by no more than ``epsilon``.
+    Run to its end it gives the rate zero: all clients move along the same phi1, so that their paths coincide with
+    phi2, and a sweep contracts the rates. For simulation only.
+    """
+
+    name = "fedagg"
+    paper = "Yuan and Wang 2023, FedAgg: Adaptive Federated Learning with Aggregated Gradients"
+
+    alpha: float = param(0.1, "price of a large rate against the distance from the mean path", above=0, below=1)
+    mode: str = param("feedback", "where the mean-field terms come from", choices=("feedback", "fixed_point"))
+    min_rate: float = param(1e-3, "smallest rate", low=0)
+    max_rate: float = param(0.5, "largest rate", above=0, below=1)
+    epsilon: float = param(1e-3, "fixed_point: change at which the sweeps stop", above=0)
+    sweeps: int = param(10, "fixed_point: most sweeps in a round", low=1)
+
+    def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
+        if not self.min_rate <= config.lr <= self.max_rate:
+            raise HoldfastError(
+                f"fedagg: the nominal rate lr={config.lr:g} lies outside [min_rate, max_rate] = [{self.min_rate:g}, "
+                f"{self.max_rate:g}]"
+            )
+
+    # -- feedback: the last round's field comes with the model --------------------------------------------
+    def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
+        return dict(s)  # nothing before the first round
+
+    def absorb(self, s: Tensors, r: Round) -> Tensors:
+        return {"phi1": r.uploads["phi1"].mean(0)} if self.mode == "feedback" else {}
+
+    # -- fixed_point: the field is asked for before the round ---------------------------------------------
+    def consult(self, w: Tensor, lr: Tensor, epochs: int, visit: Callable[[Tensor], Tensor]) -> Tensors:
+        if self.mode == "feedback":
+            return {}
+        eta = lr.expand(epochs)
+        path, field = walk(w, eta, visit)
+        for _ in range(self.sweeps):
+            eta = solve(field, w - path[1:], self.alpha, 0)
+            new_path, new_field = walk(w, eta, visit)
+            moved = torch.linalg.vector_norm(new_path - path, dim=1).sum()
+            turned = torch.linalg.vector_norm(new_field - field, dim=1).sum()
+            path, field = new_path, new_field
+            if moved <= self.epsilon or turned <= self.epsilon:
+                break
+        return {"eta": eta}
+
+    # -- at the client ------------------------------------------------------------------------------------
+    def begin(self, c: Client) -> Tensors:
+        scratch = {"eta": c.lr}
+        if self.mode == "feedback":
+            scratch |= {"sum": c.zeros(), "phi1": c.w0.new_zeros(c.epochs, len(c.w0))}
+        return scratch
+
+    def epoch(self, c: Client, w: Tensor) -> Tensors:
+        if self.mode == "fixed_point":
+            return {"eta": self._clip(c.message["eta"][c.epoch])}
+        done = self._file(c, c.epoch - 1)
+        eta = c.lr
+        if "phi1" in c.message:
+            eta = self._clip(tail_rate(c.message["phi1"], w - c.w0, c.lr, self.alpha, c.epoch))
+        return {"eta": eta, "sum": torch.zeros_like(w), "phi1": done}
+
+    def lr(self, c: Client) -> Tensor:
+        return c.local["eta"]
+
+    def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        if self.mode == "fixed_point":
+            return g, {}
+        seen = g if c.rate is None else c.rate * g
+        return g, c.local | {"sum": c.local["sum"] + seen}
+
+    def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
+        if self.mode == "fixed_point":
+            return {}, {}
+        return {"phi1": self._file(c, torch.tensor(c.epochs - 1, device=w.device))}, {}
+
+    def _file(self, c: Client, epoch: Tensor) -> Tensor:
+        """The epochs' sums with the one that just ended in its row."""
+        row = torch.arange(c.epochs, device=c.w0.device)[:, None] == epoch
+        return torch.where(row, c.local["sum"], c.local["phi1"])
+
+    def _clip(self, eta: Tensor) -> Tensor:
+        return eta.clamp(self.min_rate, self.max_rate)
+
+
+def system(phi1: Tensor) -> Tensor:
+    """A[l,r] = (L - max(l,r)) * <phi1[l], phi1[r]>: positive semidefinite."""
+    L = len(phi1)
+    epoch = torch.arange(L, device=phi1.device)
+    return (L - torch.maximum(epoch[:, None], epoch)).to(phi1.dtype) * (phi1 @ phi1.T)
+
+
+def solve_from(A: Tensor, b: Tensor, alpha: float, start: Tensor | int) -> Tensor:
+    """The rates of epochs ``start``.. that solve (I + c*A) eta = c*b; those before are zero."""
+    c = (1 - alpha) / alpha
+    rest = torch.arange(len(b), device=b.device) >= start
+    A = torch.where(rest[:, None] & rest, A, 0.0)
+    eye = torch.eye(len(b), dtype=b.dtype, device=b.device)
+    eta: Tensor = torch.linalg.solve(eye + c * A, c * torch.where(rest, b, 0.0))
+    return eta
+
+
+def solve(phi1: Tensor, ahead: Tensor, alpha: float, start: Tensor | int) -> Tensor:
+    """The rates of a client; ``ahead[k]`` is its model minus phi2[k+1]."""
+    later = ahead.flip(0).cumsum(0).flip(0)  # [l] = sum over k > l
+    return solve_from(system(phi1), (phi1 * later).sum(1), alpha, start)
+
+
+def tail_rate(phi1: Tensor, delta: Tensor, lr: Tensor, alpha: float, epoch: Tensor) -> Tensor:
+    """The rate of one epoch: the rest of the system at the client's own model w0 + delta.
+
+    With phi2 on the nominal path, b[l] = (L-l) * <phi1[l], delta> + lr * sum_r A[l,r]: no difference of large numbers.
+    """
+    A = system(phi1)
+    left = (len(phi1) - torch.arange(len(phi1), device=phi1.device)).to(phi1.dtype)
+    b = left * (phi1 @ delta) + lr * A.sum(1)
+    return solve_from(A, b, alpha, epoch)[epoch]
+
+
+def walk(w: Tensor, eta: Tensor, visit: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """The common path w[0..L] at these rates, and the cohort's mean gradient at each of its first L points."""
+    path, field = [w], []
+    for rate in eta:
+        field.append(visit(path[-1]).mean(0))
+        path.append(path[-1] - rate * field[-1])
+    return torch.stack(path), torch.stack(field)

@@ -1,0 +1,90 @@
+"""FedNLR: a learning rate for every neuron, by how strongly the client's data activate it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError
+from holdfast.models.layout import Layout
+from holdfast.named import param
+from holdfast.part import Client, Part, Tensors
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.data.federation import Federation
+    from holdfast.method import Method
+    from holdfast.models.net import Net
+
+EQUAL = 1e-6  # activations of a layer this close, relative to the largest, count as equal
+
+
+@dataclass(frozen=True)
+class FedNLR(Part):
+    """Neuron-wise learning rates (Alg. 1 of the paper). Before training, the client runs the global model once over its
+    data; ``h[l,m]`` is the mean activation of neuron m of layer l (Eq. 14). Of M_l neurons each gets
+
+        mu[l]     = mu0 + a1 * l/L + a2 * log10(M_l)                           (Eq. 17)
+        T[l]      = (max h[l] - min h[l]) / ln mu[l]                           (Eq. 16)
+        rate[l,m] = M_l * softmax(h[l] / T[l])[m]                              (Eq. 15)
+
+    so that the mean rate of a layer is 1 and its largest is mu[l] times its smallest. Neurons that the client's classes
+    do not use learn slowly, and keep what other clients taught them. A neuron is a row of a dense layer or an output
+    channel of a convolution, with its bias and the norm behind it; the classifier is a layer too. Where a layer's
+    activations are all equal, every rate is 1.
+
+    The defaults are the paper's recommended formula; its tables were run with ``a1=0.45, a2=0.3`` (``fednlr-tables``).
+    """
+
+    name = "fednlr"
+    paper = "Wang et al. 2024, FedNLR: Federated Learning with Neuron-wise Learning Rates"
+
+    mu0: float = param(1.0, "spread of rates common to all layers; with a1 = a2 = 0, 1 is FedAvg", low=1)
+    a1: float = param(1.0, "more spread in deeper layers", low=0)
+    a2: float = param(1.0, "more spread in wider layers", low=0)
+    mu: tuple[float, ...] | None = param(
+        None, "the spread itself instead of the formula: one number, or one per layer", above=1
+    )
+
+    def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
+        if self.mu is not None and len(self.mu) not in (1, len(net.layout.layers)):
+            raise HoldfastError(
+                f"fednlr: mu has {len(self.mu)} numbers, but the model has {len(net.layout.layers)} layers"
+            )
+
+    def begin(self, c: Client) -> Tensors:
+        total = c.w0.new_zeros(c.layout.neurons)
+        for batch in c.samples():
+            active = c.net.neurons(c.w0, batch.x)
+            total = total + torch.where(batch.mask[:, None], active, 0.0).sum(0)
+        return {"factor": factors(total / c.n, self.spreads(c.layout), c.layout)}
+
+    def rate(self, c: Client) -> Tensor:
+        return c.layout.per_neuron(c.local["factor"])
+
+    def spreads(self, layout: Layout) -> list[float]:
+        """mu[l] for l = 1..L."""
+        L = len(layout.layers)
+        if self.mu is not None:
+            return list(self.mu) * (L if len(self.mu) == 1 else 1)
+        return [
+            self.mu0 + self.a1 * depth / L + self.a2 * math.log10(layer.neurons)
+            for l, layer in enumerate(layout.layers, 1)
+        ]
+
+
+def factors(h: Tensor, mu: list[float], layout: Layout) -> Tensor:
+    """The rate of every neuron from the mean activations of all of them."""
+    found = []
+    for layer, spread in zip(layout.layers, mu, strict=True):
+        own = h[layer.first : layer.first + layer.neurons]
+        low, high = own.min(), own.max()
+        flat = high - low <= EQUAL * high
+        share = torch.where(flat, 0.0, (own - low) / torch.where(flat, 1.0, high - low))
+        e = torch.exp(share * math.log(spread))
+        found.append(e / e.mean())
+    return torch.cat(found)

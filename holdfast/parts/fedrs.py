@@ -1,0 +1,33 @@
+"""FedRS: a client does not push down the classes it has never seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.models.net import Out
+from holdfast.named import param
+from holdfast.part import Batch, Client, Part, Tensors
+
+
+@dataclass(frozen=True)
+class FedRS(Part):
+    """Restricted softmax (Eq. 5 of the paper): the logits of classes that the client lacks are scaled,
+
+        loss = cross-entropy(s * logits),    s_c = alpha where n_c = 0, else 1
+
+    so that their classifier rows are pushed less by samples of other classes.
+    """
+
+    name = "fedrs"
+    paper = "Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data"
+
+    alpha: float = param(0.5, "scale of the missing classes' logits; 1 is FedAvg", low=0, high=1)
+
+    def begin(self, c: Client) -> Tensors:
+        return {"scale": torch.where(c.counts > 0, 1.0, self.alpha).to(c.w0.dtype)}
+
+    def task_loss(self, c: Client, out: Out, batch: Batch) -> Tensor:
+        return batch.cross_entropy(out.logits * c.local["scale"])

@@ -1,0 +1,62 @@
+"""FedMRUR's regulariser: features stay close to the global model's, measured in hyperbolic space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.models.net import Out
+from holdfast.named import param
+from holdfast.part import Batch, Client, Part, Tensors
+
+LARGEST = 50.0  # beyond this exponent the penalty goes on as a straight line
+
+
+@dataclass(frozen=True)
+class Hyperbolic(Part):
+    """Hyperbolic graph fusion (Eq. 2-3 of the paper). The features z of the local and zg of the global model on the
+    same batch are lifted to the Lorentz model, ``L(z) = (sqrt(beta + ||z||^2), z)``:
+
+        dist    = -2*beta - 2*<L(z), L(zg)>
+        penalty = gamma * mean exp(dist / sigma)
+
+    Written as ``||z - zg||^2 - (a - b)^2`` with the first coordinates a and b, in float64: the printed form loses
+    every digit when features are close. At w = w0 the distance is 0, its smallest value. ``space=euclidean`` (the
+    paper's Table 8) drops ``(a - b)^2``. ``space=input`` (Table 9, for which the paper gives no formula) lifts each
+    sample's input together with its features: beta + ||x||^2 takes the place of beta. Costs one more forward pass.
+    """
+
+    name = "hyperbolic"
+    paper = "An et al. 2023, Federated Learning with Manifold Regularization and Normalized Update Reaggregation"
+
+    gamma: float = param(0.005, "strength of the penalty; 0 is FedAvg", low=0)
+    sigma: float = param(1e4, "scale of the distance", above=0)
+    beta: float = param(1.0, "of the Lorentz model", above=0)
+    space: str = param("hyperbolic", "where the distance is measured", choices=("hyperbolic", "euclidean", "input"))
+
+    def teachers(self, c: Client) -> Tensors:
+        return {"global": c.w0}
+
+    def penalty(self, c: Client, out: Out, batch: Batch) -> Tensor:
+        z, zg = out.features.double(), c.teacher["global"].features.double()
+        if self.space == "euclidean":
+            dist = ((z - zg) ** 2).sum(1)
+        else:
+            extra = (batch.x.flatten(1).double() ** 2).sum(1) if self.space == "input" else 0.0
+            dist = lorentz_distance(z, zg, self.beta + extra)
+        return self.gamma * batch.mean(growth(dist / self.sigma)).to(out.logits.dtype)
+
+
+def lorentz_distance(z: Tensor, zg: Tensor, beta: Tensor | float) -> Tensor:
+    """The squared Lorentzian distance of rows, exact for close ones: ||z - zg||^2 - (a - b)^2."""
+    d = z - zg
+    a, b = (torch.sqrt(beta + (v * v).sum(-1)) for v in (z, zg))
+    gap = (d * (z + zg)).sum(-1) / (a + b)
+    return (d * d).sum(-1) - gap**2
+
+
+def growth(x: Tensor) -> Tensor:
+    """exp(x), continued as a straight line where it would overflow."""
+    return torch.exp(x.clamp(max=LARGEST)) * (1 + (x - LARGEST).clamp(min=0))

@@ -1,0 +1,196 @@
+"""Laws that hold for every part, every recipe and many sums. Parts and recipes added later are found by themselves."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, fields
+from functools import cache
+
+import pytest
+import torch
+from toys import ENGINES, Ran, Still, assert_close, assert_same, ragged, train
+
+from holdfast import HoldfastError, Method
+from holdfast.expr import parse
+from holdfast.named import make
+from holdfast.part import parts
+from holdfast.recipes import RECIPES
+
+PARTS = {name: cls for name, cls in parts().items() if cls.__module__.startswith("holdfast.parts")}
+# Each method once: most recipes are one part under its paper's name.
+ALONE = list({str(Method.parse(name)): name for name in [*PARTS, *RECIPES]}.values())
+SUMS = [
+    "scaffold+fedbug+clip(1)+decay",
+    "feddyn+fedbug",
+    "mofedsam+normalized+fedlc",
+    "moon+sam+nova+prox",
+    "fedbug+fedlc+moon+sam+scaffold+feddyn+momentum(0.5)+prox(0.1)+clip(1)+decay(0.01)+nova",
+]
+METHODS = [*ALONE, *SUMS]
+every_method = pytest.mark.parametrize("method", METHODS)
+every_engine = pytest.mark.parametrize("engine", ENGINES)
+
+
+@cache
+def once(method: str, engine: str) -> Ran:
+    """A run of six rounds that several laws look at."""
+    return train(method, engine=engine, rounds=6)
+
+
+def facts(ran: Ran) -> list[dict]:
+    """The history without the clock."""
+    return [asdict(record) | {"seconds": None} for record in ran.history]
+
+
+# -- loop = vector ---------------------------------------------------------------------------------------------------
+def assert_agree(loop: Ran, vector: Ran) -> None:
+    for one, other in zip(loop.after, vector.after, strict=True):
+        assert_close(other, one, 1e-10)
+    for one, other in zip(facts(loop), facts(vector), strict=True):
+        for name, value in one.items():
+            assert other[name] == (pytest.approx(value, rel=1e-10) if "loss" in name else value), name
+
+
+@every_method
+def test_loop_equals_vector(method):
+    assert_agree(once(method, "loop"), once(method, "vector"))
+
+
+@every_method
+@pytest.mark.parametrize("settings", [{"steps": 5}, {"cohort": None, "participation": 0.5}], ids=["steps", "chance"])
+def test_loop_equals_vector_with(settings, method):
+    assert_agree(*(train(method, engine=engine, **settings) for engine in ENGINES))
+
+
+@every_method
+@pytest.mark.parametrize("slice", [1, 2])
+def test_slices_change_nothing(slice, method):
+    sliced = train(method, engine="vector", slice=slice, rounds=2)
+    assert_close(sliced.after[2], once(method, "vector").after[2], 1e-10)
+
+
+# -- nothing comes from nothing --------------------------------------------------------------------------------------
+@every_engine
+@pytest.mark.parametrize("method", [m for m in METHODS if not Method.parse(m).filling("trips")])
+def test_nobody_moves_then_nothing_moves(method, engine):
+    start, end = train(Still() + Method.parse(method), engine=engine, rounds=1).after
+    assert torch.equal(end["w"], start["w"])
+    assert torch.equal(end["served"], start["w"])
+
+
+@every_engine
+@every_method
+def test_steps_too_short_to_move_move_nothing(method, engine):
+    start, end = train(method, engine=engine, rounds=1, lr=1e-300).after
+    assert torch.equal(end["w"], start["w"])
+
+
+# -- strength zero is FedAvg -----------------------------------------------------------------------------------------
+def neutral_parts() -> list[str]:
+    """Every part at the value of which its documentation says that it "is FedAvg"."""
+    found = []
+    for name, cls in PARTS.items():
+        for field in fields(cls):
+            if says := re.search(r"(\S+) is FedAvg", field.metadata["doc"]):
+                found.append(f"{name}({field.name}={says[1]})")
+    return found
+
+
+EVERYTHING_OFF = "prox(0)+sam(0)+moon(0)+fedlc(0)+fedbug(0)+momentum(1)+clip(1e9)+decay(0)+mean+fedavgm(0)"
+
+
+@every_engine
+@pytest.mark.parametrize("method", [*neutral_parts(), "mean(samples)", "clip(1e9)", EVERYTHING_OFF])
+def test_strength_zero_is_fedavg(method, engine):
+    plain, neutral = once("fedavg", engine), train(method, engine=engine, rounds=6)
+    for one, other in zip(plain.after, neutral.after, strict=True):
+        assert torch.equal(other["w"], one["w"])
+        assert torch.equal(other["served"], one["served"])
+
+
+def test_parts_of_the_core_have_a_strength_zero():
+    named = {method.split("(")[0] for method in neutral_parts()}
+    assert named >= {"prox", "decay", "sam", "momentum", "moon", "fedlc", "fedbug", "fedavgm"}
+
+
+def test_feddyn_has_no_strength_zero():
+    with pytest.raises(HoldfastError, match=r"feddyn: alpha must be .* above 0"):
+        Method.parse("feddyn(0)")
+
+
+# -- a recipe is its sum ---------------------------------------------------------------------------------------------
+@every_engine
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_is_its_sum(recipe, engine):
+    calls = parse(RECIPES[recipe].sum) if RECIPES[recipe].sum else []
+    written_out = Method(tuple(make(PARTS[call.name], call.args, call.kwargs) for call in calls))
+    assert_same(train(recipe, engine=engine).after[3], train(written_out, engine=engine).after[3])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sum"),
+    [
+        ("fedavg+prox", "prox(0.01)"),
+        ("fedprox(0.3)", "prox(mu=0.3)"),
+        ("fedcm(alpha=0.3)", "momentum(0.3)"),
+        ("fedsam(0.3)", "sam(rho=0.3)"),
+        ("fednova", "nova"),
+        ("mofedsam(0.3, rho=0.2)", "momentum(alpha=0.3)+sam(0.2)"),
+        ("mofedsam(rho=0.2)+normalized", "momentum(0.1)+sam(0.2)+normalized"),
+    ],
+)
+def test_a_recipe_deals_its_arguments(recipe, sum):
+    assert Method.parse(recipe) == Method.parse(sum)
+
+
+# -- who and when does not matter ------------------------------------------------------------------------------------
+@every_engine
+@every_method
+def test_permuting_clients_changes_nothing(method, engine):
+    names = (2, 0, 3, 1)
+    everyone = {"cohort": 4, "batch": 100, "epochs": 3, "engine": engine}  # the order of batches depends on the id
+    plain, renamed = (train(method, ragged(n), **everyone).after[-1] for n in ((0, 1, 2, 3), names))
+    new_name = {f"{old}": f"{new}" for old, new in enumerate(names)}
+    expected = {}
+    for name, state in plain.items():
+        owner, *rest = name.split("/")
+        expected["/".join([new_name.get(owner, owner), *rest])] = state
+    assert_close(renamed, expected, 1e-10)
+
+
+@every_engine
+@every_method
+def test_resuming_changes_nothing(method, engine, tmp_path):
+    whole = once(method, engine)
+    train(method, engine=engine, rounds=3, out=tmp_path)
+    rest = train(method, engine=engine, rounds=6, out=tmp_path, resume=True)
+    assert facts(rest) == facts(whole)
+    for found, expected in zip(rest.after, whole.after[3:], strict=True):
+        assert_same(found, expected)
+
+
+@every_engine
+@every_method
+def test_running_twice_gives_the_same_bits(method, engine):
+    first, second = once(method, engine), train(method, engine=engine, rounds=2)
+    assert facts(second) == facts(first)[:2]
+    for found, expected in zip(second.after, first.after[:3], strict=True):
+        assert_same(found, expected)
+
+
+@every_engine
+@pytest.mark.parametrize("method", [m for m in METHODS if Method.parse(m).filling("init_client")])
+def test_only_drawn_clients_change(method, engine):
+    ran = once(method, engine)
+    for record, before, after in zip(ran.history, ran.after[:-1], ran.after[1:], strict=True):
+        rows = {name: name.split("/")[0] for name in after if name[0].isdigit()}
+        changed = {
+            row for name, row in rows.items() if name not in before or not torch.equal(after[name], before[name])
+        }
+        assert changed == {f"{i}" for i in record.cohort}
+
+
+@every_engine
+def test_clients_without_samples_are_never_drawn(engine):
+    ran = train("fedavg", engine=engine, cohort=5)
+    assert all(record.cohort == [0, 1, 3, 4] for record in ran.history)
