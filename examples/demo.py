@@ -22,9 +22,9 @@ def main() -> None:
     for method in METHODS:
         watch = Watch(method, ROUNDS, quiet=False)
         begun = time.perf_counter()
-        with watch.bar:
+        with watch:
             result = holdfast.run(
-                method, federation, model=None, out=f"runs/demo/{method}", overwrite=True, rounds=ROUNDS, cohort=5, seed=1,
+                method, federation, out=f"runs/demo/{method}", overwrite=True, rounds=ROUNDS, cohort=5, seed=1,
                 on_start=watch.start, on_round=watch.round,
             )  # fmt: skip
         s = result.summary

@@ -36,10 +36,6 @@ class World:
     lr_decay: float
     seed: int = 0
 
-    @property
-    def N(self) -> int:
-        return len(self.clients)
-
     def rounds(self) -> Iterator[tuple[list[int], float, list[Batches], Tensor]]:
         """For each round: who, the learning rate, everyone's batches, and everyone's share of the samples."""
         for t, cohort in enumerate(self.cohorts, start=1):
@@ -136,7 +132,7 @@ def fedsam(world: World, rho: float) -> Tensor:
 def fedlc(world: World, tau: float) -> Tensor:
     def direction(w0: Tensor, i: int) -> Direction:
         labels = world.y[world.clients[i]].tolist()
-        margin = torch.tensor([tau * max(1, labels.count(c)) ** -0.25 for c in range(3)])
+        margin = torch.tensor([tau * max(1, labels.count(c)) ** -0.25 for c in range(3)], dtype=torch.float64)
 
         def calibrated(logits: Tensor, z: Tensor, y: Tensor) -> Tensor:
             e = torch.exp(logits - margin)
@@ -183,7 +179,7 @@ def scaffold(world: World) -> Tensor:
             own[i] = ci - c - delta / (len(b) * lr)
             deltas.append(delta)
             changes.append(own[i] - ci)
-        w0, c = w0 + weighted(p, deltas), c + len(cohort) / world.N * sum(changes) / len(cohort)
+        w0, c = w0 + weighted(p, deltas), c + len(cohort) / len(world.clients) * sum(changes) / len(cohort)
     return w0
 
 
@@ -196,7 +192,7 @@ def feddyn(world: World, alpha: float) -> Tensor:
             delta = descend(w0, b, lr, lambda k, w, x, y, hi=hi, w0=w0: gradient(w, x, y) - hi + alpha * (w - w0))
             own[i] = hi - alpha * delta
             deltas.append(delta)
-        h = h - alpha / world.N * sum(deltas)
+        h = h - alpha / len(world.clients) * sum(deltas)
         w0 = w0 + sum(deltas) / len(deltas) - h / alpha
     return w0
 
@@ -221,7 +217,7 @@ def thawed(k: int, K: int, percent: int) -> int:
     return next((m for m in (1, 2, 3) if m * percent * K >= k * 3 * 100), 3)
 
 
-def fedbug(world: World, percent: int, rho: float = 0.0, clip: float | None = None, decay: float = 0.0) -> Tensor:
+def fedbug(world: World, percent: int, rho: float = 0.0, clip: float = 0.0, decay: float = 0.0) -> Tensor:
     """Frozen layers are tensors without a gradient, which PyTorch's own SGD leaves alone, decay and all."""
     w0 = world.start
     for _, lr, batches, p in world.rounds():
@@ -243,10 +239,10 @@ def thawing(
         backward(model, sgd, x, y)
         if rho:
             climb(moving, model, sgd, x, y, rho)
-        if clip is not None:
-            length = total(moving)
+        if clip:
+            shorter = min(1.0, clip / float(total(moving)))
             for p in moving:
-                p.grad *= min(1.0, clip / float(length))
+                p.grad *= shorter
         sgd.step()
     return torch.cat([p.detach().flatten() for p in flat]) - w0
 
@@ -289,7 +285,7 @@ def fedbug_scaffold(world: World, percent: int) -> Tensor:
             own[i] = torch.where(times > 0, seen / times.clamp(min=1), ci)
             deltas.append(w - w0)
             changes.append(own[i] - ci)
-        w0, c = w0 + weighted(p, deltas), c + sum(changes) / world.N
+        w0, c = w0 + weighted(p, deltas), c + sum(changes) / len(world.clients)
     return w0
 
 

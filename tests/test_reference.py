@@ -1,4 +1,4 @@
-"""Both engines against the methods written down once more, without parts, over several rounds of a ragged federation."""
+"""Both engines against the methods written down once more, without parts, on several rounds of ragged clients."""
 
 from __future__ import annotations
 
@@ -42,13 +42,6 @@ def world(cohorts: list[list[int]]) -> World:
     clients = [torch.from_numpy(deal.client(i)) for i in range(FEDERATION.clients)]
     start = torch.cat([p.detach().flatten() for p in mlp().parameters()])
     return World(data.x, data.y, clients, start, cohorts, batch=5, epochs=2, lr0=0.3, lr_decay=0.9)
-
-
-@pytest.fixture(autouse=True)
-def _double_precision():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

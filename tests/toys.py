@@ -74,12 +74,12 @@ def assert_close(found: Tensors, expected: Tensors, relative: float) -> None:
 
 # -- a ragged federation and a network of three layers ---------------------------------------------------------------
 def ragged(names: tuple[int, ...] = (0, 1, 2, 3)) -> Federation:
-    """Four clients, called ``names``, of 3, 7, 12 and 20 samples, beside public data; the first lacks a class."""
+    """Four clients, called ``names``, of 4, 8, 12 and 19 samples, beside public data; one lacks a class."""
     g = torch.Generator().manual_seed(1)
     groups = torch.repeat_interleave(torch.arange(4), torch.tensor([4, 9, 15, 25]))
     x = torch.randn(len(groups), 3, generator=g, dtype=torch.float64) + 0.3 * groups[:, None]
     y = (x @ torch.randn(3, 3, generator=g, dtype=torch.float64)).argmax(1)
-    y = torch.where(groups == 0, y % 2, y)
+    y = torch.where(groups == 0, y % 2, (y + groups) % 3)  # clients disagree
     data = DataSet("ragged", x, y, x[::3], y[::3], ("a", "b", "c"), groups=torch.tensor(names)[groups])
     return federate(data, "given", clients=4, public=0.2)
 

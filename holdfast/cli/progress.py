@@ -15,7 +15,10 @@ from holdfast.simulation import Simulation
 
 
 class Watch:
-    """A live line with round, accuracy, loss, seconds per round and time left; quiet when asked."""
+    """A live line with round, accuracy, loss, seconds per round and time left; quiet when asked.
+
+    Within ``with`` it starts with the first round, so that an error before that stands alone.
+    """
 
     def __init__(self, title: str, rounds: int, quiet: bool) -> None:
         self.console = Console(stderr=True, quiet=quiet)
@@ -24,15 +27,25 @@ class Watch:
             TextColumn("{task.fields[state]}"), TimeRemainingColumn(), console=self.console,
         )  # fmt: skip
         self.task = self.bar.add_task(title, total=rounds, state="")
+        self.started = False
         self.accuracy: float | None = None
         self.loss: float | None = None
         self.speed: float | None = None
 
     def start(self, simulation: Simulation, done: int) -> None:
-        self.console.print(describe(simulation), highlight=False)
+        self.console.print(describe(simulation), highlight=False, soft_wrap=True)
         if done:
             self.console.print(f"resuming after round {done}", highlight=False)
         self.bar.update(self.task, completed=done, total=simulation.config.rounds)
+        self.started = True
+        self.bar.start()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.started:
+            self.bar.stop()
 
     def round(self, record: Record) -> None:
         if record.test_accuracy is not None:

@@ -56,7 +56,7 @@ def command(
     name = values.pop("method", Config().method)
     out = out or fresh_folder(Path("runs"), name, str(values.get("data", Config().data)))
     watch = Watch(name, int(values.get("rounds", Config().rounds)), quiet)
-    with interruptible(watch.console) as asked, watch.bar:
+    with interruptible(watch.console) as asked, watch:
         result = run(
             name, out=out, resume=resume, overwrite=overwrite, on_start=watch.start, on_round=watch.round,
             stop=lambda: bool(asked), **values,

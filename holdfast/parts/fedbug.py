@@ -62,6 +62,6 @@ def unfrozen(k: Tensor, K: Tensor, M: int, share: float) -> Tensor:
     >>> [int(unfrozen(torch.tensor(k), K, 4, 0.4)) for k in range(1, 11)]
     [1, 2, 3, 4, 4, 4, 4, 4, 4, 4]
     """
-    exact = Fraction(str(share)).limit_denominator(10**6)
+    exact = max(Fraction(str(share)).limit_denominator(10**9), Fraction(1, 10**9))
     below = exact.numerator * K
     return torch.clamp((k * (M * exact.denominator) + below - 1) // below, max=M)

@@ -73,7 +73,7 @@ class FedNLR(Part):
             return list(self.mu) * (L if len(self.mu) == 1 else 1)
         return [
             self.mu0 + self.a1 * depth / L + self.a2 * math.log10(layer.neurons)
-            for l, layer in enumerate(layout.layers, 1)
+            for depth, layer in enumerate(layout.layers, 1)
         ]
 
 

@@ -23,7 +23,7 @@ class Nova(Part):
     paper = "Wang et al. 2020, Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization"
 
     def aggregate(self, r: Round) -> Tensor:
-        p = (r.n / r.n.sum()).to(r.deltas.dtype)
-        K = r.K.to(r.deltas.dtype)
+        n, K = r.n.to(r.deltas.dtype), r.K.to(r.deltas.dtype)
+        p = n / n.sum()
         mean: Tensor = torch.tensordot(p / K.clamp(min=1), r.deltas, dims=1)
         return (p * K).sum() * mean

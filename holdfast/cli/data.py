@@ -1,0 +1,71 @@
+"""``holdfast data``: which data sets are here, and how to get the others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+folder = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="folder of the data sets  [default: $HOLDFAST_DATA or the cache]",
+)
+
+
+@click.group("data")
+def command() -> None:
+    """List and fetch data sets."""
+
+
+@command.command("list")
+@folder
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def list_(data_dir: Path | None, as_json: bool) -> None:
+    """Show every known data set: whether it is here, its size, or which files are missing."""
+    from holdfast.data.sources import listing
+
+    rows = listing(data_dir)
+    if as_json:
+        click.echo(json.dumps([asdict(r) | {"folder": str(r.folder)} for r in rows]))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    view = Table("name", "here", "training", "test", "folder, or what is missing from it")
+    for r in rows:
+        more = f" and {len(r.missing) - 2} more" if len(r.missing) > 2 else ""
+        missing = f": {', '.join(r.missing[:2])}{more}" if r.missing else ""
+        where = r.problem or f"{r.folder}{missing}"
+        view.add_row(r.name, "yes" if r.present else "no", _count(r.train), _count(r.test), where)
+    Console().print(view)
+
+
+@command.command("fetch")
+@click.argument("name")
+@folder
+@click.option("--quiet", is_flag=True, help="no progress")
+def fetch_(name: str, data_dir: Path | None, quiet: bool) -> None:
+    """Download the data set NAME, check it, and lay it out. A broken-off download goes on where it stopped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from holdfast.data.fetch import fetch
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True, quiet=quiet)) as bar:
+        tasks: dict[str, object] = {}
+
+        def show(file: str, done: int, total: int) -> None:
+            task = tasks.setdefault(file, None) or bar.add_task(file, total=total or None)
+            tasks[file] = task
+            bar.update(task, completed=done)  # type: ignore[arg-type]
+
+        place = fetch(name, data_dir, show)
+    click.echo(f"{name} is in {place}")
+
+
+def _count(n: int | None) -> str:
+    return f"{n:,}" if n else "-"
