@@ -18,7 +18,8 @@ ROUNDS = 40
 def main() -> None:
     console = Console()
     federation = holdfast.federate(load("digits"), split="dirichlet(0.1)", clients=20, seed=1)
-    table = Table("method", "accuracy", "mean of last 5", "rounds to 80%", "MB up + down", "s", "run folder")
+    table = Table("method", "accuracy", "mean of last 5", "rounds to 80%", "MB", "s")
+    folders = []
     for method in METHODS:
         watch = Watch(method, ROUNDS, quiet=False)
         begun = time.perf_counter()
@@ -36,10 +37,12 @@ def main() -> None:
             str(reached[0]) if reached else "never",
             f"{(s['upload_bytes'] + s['download_bytes']) / 1e6:.0f}",
             f"{time.perf_counter() - begun:.1f}",
-            s["out"],
         )
+        folders.append(s["out"])
     console.print(table)
-    console.print("Each run folder holds config.toml, history.jsonl, summary.json and a checkpoint.", highlight=False)
+    console.print("Run folders, each with config.toml, history.jsonl, summary.json and a checkpoint:", highlight=False)
+    for folder in folders:
+        console.print(f"  {folder}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

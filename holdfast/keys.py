@@ -16,7 +16,7 @@ Word = int | Tensor
 MASK = 0xFFFFFFFF
 
 # What a key is for: the first word after the seed, so that no two uses share numbers.
-COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART = 1, 2, 3, 4, 5, 6
+COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER = 1, 2, 3, 4, 5, 6, 7
 
 
 def mix(x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ w  <-  w - lr * rate * direction(gradient(task loss + penalties))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -114,6 +114,11 @@ class Local:
             if new:
                 states[part.name] = new
         return delta, uploads, states
+
+    def survey(self, parts: Sequence[Part], job: Job, who: Who) -> PerPart:
+        """What these parts measure on a client's data with the model ``job.w0``."""
+        c = self._client(job, who)
+        return {p.name: p.survey(c) for p in parts}
 
     def full_gradient(self, differentiate: Differentiate, job: Job, who: Who, at: Tensor) -> Tensor:
         """The gradient of the mean cross-entropy over all of a client's samples, at a model."""

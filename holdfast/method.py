@@ -97,7 +97,6 @@ def conflict(first: str, second: str, hook: str) -> str:
         "gradient": "decide where the gradient is taken",
         "aggregate": "aggregate the cohort",
         "server_step": "make the server step",
-        "serve": "choose the model to evaluate",
     }[hook]
     return f"{first} and {second} cannot be summed: both {what}; keep one of them"
 

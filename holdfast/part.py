@@ -32,10 +32,11 @@ Gradient = tuple[Tensor, Tensor]  # (gradient, task loss)
 NONE = torch.tensor(float("nan"))  # a number that is not known yet
 
 # How several parts in one sum share a hook.
-SINGLE = ("lr", "task_loss", "gradient", "aggregate", "server_step", "serve")
+SINGLE = ("lr", "task_loss", "gradient", "aggregate", "server_step")
 HOOKS = (
     "init_client", "init_server", "broadcast", "consult", "begin", "epoch", "teachers", "lr", "rate", "task_loss",
-    "penalty", "gradient", "direction", "end", "trips", "aggregate", "absorb", "server_step", "serve",
+    "penalty", "gradient", "direction", "end", "trips", "aggregate", "absorb", "server_step", "tune", "survey",
+    "digest", "serve",
 )  # fmt: skip
 
 
@@ -116,7 +117,11 @@ class Round:
     lr: Tensor
     server_lr: float
     N: int  # clients of the federation
+    round: int  # 1..rounds
+    rounds: int
     net: Net
+    key: Callable[[], Tensor]  # of (seed, round): all randomness at the server
+    public: Callable[[], Iterator[Batch]]  # the public data, in batches
     uploads: Tensors = field(default_factory=dict)  # the part's own, stacked over clients
     update: Tensor = NONE  # the aggregate, once it is known
 
@@ -233,8 +238,25 @@ class Part(Named):
         """The new global model. At most one part; the default is ``w + server_lr * update``."""
         raise NotImplementedError
 
+    def tune(self, s: Tensors, r: Round, w: Tensor) -> tuple[Tensor, Tensors]:
+        """Training at the server after its step: the new model and the part's new state. Chained in order."""
+        raise NotImplementedError
+
+    def survey(self, c: Client) -> Tensors:
+        """What a client measures on its data with the served model ``c.w0``; the server gets the sum over all clients.
+        Asked of every client, after a round that is ``due``."""
+        raise NotImplementedError
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether the survey takes place after this round: by default only after the last."""
+        return round == rounds
+
+    def digest(self, s: Tensors, r: Round) -> Tensors:
+        """The part's new state at the server from a survey: ``r.uploads`` are the sums, ``r.w`` the surveyed model."""
+        raise NotImplementedError
+
     def serve(self, s: Tensors, w: Tensor) -> Tensor:
-        """The model to evaluate and hand out, where it is not ``w``. At most one part."""
+        """The model to evaluate and hand out, where it is not ``w``. Chained in order."""
         raise NotImplementedError
 
     # -- the sum ------------------------------------------------------------------------------------------

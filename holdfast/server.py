@@ -26,12 +26,12 @@ class Server:
         """What every client is sent beside the model."""
         return {p.name: p.broadcast(self.states.get(p.name, {}), self.w) for p in self.method.filling("broadcast")}
 
-    def view(self, deltas: Tensor, ids: Tensor, n: Tensor, K: Tensor, lr: Tensor) -> Round:
-        """The round as parts see it."""
-        return Round(
-            w=self.w, deltas=deltas, ids=ids, n=n, K=K, weights=self._weights(n).to(deltas.dtype), lr=lr,
-            server_lr=self.server_lr, N=self.N, net=self.net,
-        )  # fmt: skip
+    def weights(self, n: Tensor) -> Tensor:
+        """What each client of a cohort weighs in the mean."""
+        part = self.method.single("aggregate")
+        uniform = part.weights == "uniform" if isinstance(part, Mean) else self.method.uniform
+        weights = torch.ones_like(n, dtype=torch.float64) if uniform else n.to(torch.float64)
+        return (weights / weights.sum()).to(self.w.dtype)
 
     def close(self, r: Round, uploads: PerPart) -> None:
         """Aggregate the deltas, let every part absorb the round, and move the model."""
@@ -45,14 +45,19 @@ class Server:
             self.w = r.w + self.server_lr * r.update
         else:
             self.w = step.server_step(self.states.get(step.name, {}), r.own(uploads.get(step.name, {})))
+        for p in self.method.filling("tune"):
+            state, own = self.states.get(p.name, {}), r.own(uploads.get(p.name, {}))
+            self.w, self.states[p.name] = p.tune(state, own, self.w)
+
+    def digest(self, r: Round, sums: PerPart) -> None:
+        """Let parts learn from a survey of all clients."""
+        for name, uploads in sums.items():
+            part = next(p for p in self.method.parts if p.name == name)
+            self.states[name] = part.digest(self.states.get(name, {}), r.own(uploads))
 
     def served(self) -> Tensor:
         """The model to evaluate and hand out."""
-        part = self.method.single("serve")
-        return part.serve(self.states.get(part.name, {}), self.w) if part else self.w
-
-    def _weights(self, n: Tensor) -> Tensor:
-        part = self.method.single("aggregate")
-        uniform = part.weights == "uniform" if isinstance(part, Mean) else self.method.uniform
-        weights = torch.ones_like(n, dtype=torch.float64) if uniform else n.to(torch.float64)
-        return weights / weights.sum()
+        w = self.w
+        for p in self.method.filling("serve"):
+            w = p.serve(self.states.get(p.name, {}), w)
+        return w

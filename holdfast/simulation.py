@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from holdfast import keys
 from holdfast.batches import Plan, plan
 from holdfast.clients import Clients, finite_rows, nbytes
 from holdfast.config import Config
@@ -17,11 +18,13 @@ from holdfast.draw import draw
 from holdfast.engines.choose import build, choose
 from holdfast.engines.cohort import Cohort, Trained
 from holdfast.errors import HoldfastError
-from holdfast.local import Job, Local, PerPart, Who
+from holdfast.local import CHUNK, Job, Local, PerPart, Who
 from holdfast.method import Method
 from holdfast.models.net import Net
 from holdfast.part import Round, Tensors, Trip
 from holdfast.server import Server
+
+SURVEYED = 16  # clients surveyed at once
 
 
 class Diverged(HoldfastError):
@@ -73,11 +76,15 @@ class Simulation:
             raise Diverged(f"round {t}: no client's update is finite; lower --lr, or add --clip")
         kept, who, skipped = self._keep(good, trained, who)
         self.clients.scatter(who.id.tolist(), kept.states)
-        r = self.server.view(kept.deltas, who.id, who.n, who.K, job.lr)
+        r = self._view(t, kept.deltas, who, job.lr)
         for number, (part, trip) in enumerate(self.trips, start=1):
             r, sent, received = self._trip(number, trip, r, kept.uploads.get(part.name, {}), t)
             down, up = down + sent, up + received
         self.server.close(r, kept.uploads)
+        if not bool(torch.isfinite(self.server.w).all()):
+            raise Diverged(f"round {t}: the server's step made the model NaN or infinite; lower its rate, or --lr")
+        sent, received = self._survey(r)
+        down, up = down + sent, up + received
         loss = (r.n * kept.loss).sum() / r.n.sum()
         return Played(ids.tolist(), skipped, float(loss), up, down)
 
@@ -85,6 +92,34 @@ class Simulation:
         like = self.server.w
         lr = torch.tensor(self.config.lr * self.config.lr_decay ** (t - 1), dtype=like.dtype, device=like.device)
         return Job(like, lr, torch.tensor(t, device=like.device), messages)
+
+    def _view(self, t: int, deltas: Tensor, who: Who, lr: Tensor) -> Round:
+        """The round as parts see it at the server."""
+        seed, fed = self.config.seed, self.federation
+        return Round(
+            w=self.server.w, deltas=deltas, ids=who.id, n=who.n, K=who.K, weights=self.server.weights(who.n), lr=lr,
+            server_lr=self.config.server_lr, N=fed.clients, round=t, rounds=self.config.rounds, net=self.net,
+            key=lambda: keys.key(seed, keys.SERVER, torch.tensor(t, device=self.net.device)),
+            public=lambda: fed.public_batches(CHUNK),
+        )  # fmt: skip
+
+    def _survey(self, r: Round) -> tuple[int, int]:
+        """Ask every client what parts want to know of the served model, where that is due; they get the sums."""
+        due = [p for p in self.method.filling("survey") if p.due(r.round, r.rounds)]
+        if not due:
+            return 0, 0
+        served = self.server.served()
+        job = Job(served, r.lr, torch.tensor(r.round, device=served.device), {})
+        sums: PerPart = {}
+        sent = received = 0
+        for ids in np.array_split(self.occupied, -(-len(self.occupied) // SURVEYED)):
+            found = self.engines[0].survey(job, self._who(ids), due)
+            received += nbytes(found)
+            sent += len(ids) * served.numel() * served.element_size()
+            total = tree_map(lambda rows: rows.sum(0), found)
+            sums = tree_map(torch.add, sums, total) if sums else total
+        self.server.digest(replace(r, w=served), sums)
+        return sent, received
 
     def _consult(self, job: Job, cohort: Cohort) -> tuple[Job, int]:
         """Let parts ask the cohort before it trains; also how many times each client was visited."""

@@ -79,7 +79,7 @@ def test_nobody_moves_then_nothing_moves(method, engine):
 
 
 @every_engine
-@every_method
+@pytest.mark.parametrize("method", [m for m in METHODS if Method.parse(m).filling("trips")])
 def test_steps_too_short_to_move_move_nothing(method, engine):
     start, end = train(method, engine=engine, rounds=1, lr=1e-300).after
     assert torch.equal(end["w"], start["w"])
@@ -91,16 +91,17 @@ def neutral_parts() -> list[str]:
     found = []
     for name, cls in PARTS.items():
         for field in fields(cls):
-            if says := re.search(r"(\S+) is FedAvg", field.metadata["doc"]):
+            if says := re.search(r"(?:^|; )(\S+) is FedAvg", field.metadata["doc"]):
                 found.append(f"{name}({field.name}={says[1]})")
     return found
 
 
+OTHERS_OFF = ["mean(samples)", "clip(1e9)", "fednlr(mu0=1, a1=0, a2=0)"]
 EVERYTHING_OFF = "prox(0)+sam(0)+moon(0)+fedlc(0)+fedbug(0)+momentum(1)+clip(1e9)+decay(0)+mean+fedavgm(0)"
 
 
 @every_engine
-@pytest.mark.parametrize("method", [*neutral_parts(), "mean(samples)", "clip(1e9)", EVERYTHING_OFF])
+@pytest.mark.parametrize("method", [*neutral_parts(), *OTHERS_OFF, EVERYTHING_OFF])
 def test_strength_zero_is_fedavg(method, engine):
     plain, neutral = once("fedavg", engine), train(method, engine=engine, rounds=6)
     for one, other in zip(plain.after, neutral.after, strict=True):
@@ -148,7 +149,8 @@ def test_a_recipe_deals_its_arguments(recipe, sum):
 @every_method
 def test_permuting_clients_changes_nothing(method, engine):
     names = (2, 0, 3, 1)
-    everyone = {"cohort": 4, "batch": 100, "epochs": 3, "engine": engine}  # the order of batches depends on the id
+    # Batches are whole and rounds are few, since ids do decide the order of batches, and ties in who goes out again.
+    everyone = {"cohort": 4, "batch": 100, "epochs": 3, "rounds": 2, "engine": engine}
     plain, renamed = (train(method, ragged(n), **everyone).after[-1] for n in ((0, 1, 2, 3), names))
     new_name = {f"{old}": f"{new}" for old, new in enumerate(names)}
     expected = {}

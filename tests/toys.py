@@ -6,7 +6,6 @@ model it would serve, every part's state at the server (``scaffold/c``) and at e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -74,7 +73,7 @@ def assert_close(found: Tensors, expected: Tensors, relative: float) -> None:
 
 # -- a ragged federation and a network of three layers ---------------------------------------------------------------
 def ragged(names: tuple[int, ...] = (0, 1, 2, 3)) -> Federation:
-    """Four clients, called ``names``, of 4, 8, 12 and 19 samples, beside public data; one lacks a class."""
+    """Four clients, called ``names``, of 4, 7, 12 and 19 samples, beside public data; one lacks a class."""
     g = torch.Generator().manual_seed(1)
     groups = torch.repeat_interleave(torch.arange(4), torch.tensor([4, 9, 15, 25]))
     x = torch.randn(len(groups), 3, generator=g, dtype=torch.float64) + 0.3 * groups[:, None]
@@ -184,6 +183,26 @@ class Halving(Part):
 
 
 @dataclass(frozen=True)
+class Progress(Part):
+    """Steps that grow in the course of the local training, up to the full learning rate."""
+
+    name = "toy-progress"
+
+    def rate(self, c: Client) -> Tensor:
+        return (c.k / c.K).to(c.lr.dtype)
+
+
+@dataclass(frozen=True)
+class Poison(Part):
+    """Client 1 comes back with NaN."""
+
+    name = "toy-poison"
+
+    def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        return torch.where(c.id == 1, float("nan"), g), {}
+
+
+@dataclass(frozen=True)
 class Goal(Part):
     """The loss ``(w - goal)^2 / 2`` for the model of one number; the server sends the goal."""
 
@@ -195,22 +214,26 @@ class Goal(Part):
 
 @dataclass(frozen=True)
 class Refine(Part):
-    """Sends the clients with the most samples out again, towards a goal."""
+    """Sends the clients with the most samples out again, towards the goal 8."""
 
     name = "toy-refine"
 
-    clients: int = param(1, "how many train again", low=1)
+    clients: int = param(1, "how many train again", low=0)
     epochs: int = param(1, "for how long", low=0)
     public: bool = param(False, "on the public data")
+    growing: bool = param(False, "with steps that grow")
 
     def trips(self) -> tuple[Trip, ...]:
-        def who(r: Round) -> Tensor:
-            return torch.argsort(r.n, descending=True, stable=True)[: self.clients]
-
-        def message(r: Round) -> Tensors:
-            return {"goal": r.deltas.new_tensor(8.0)}
-
-        return (Trip((Goal(),), who, message, self.epochs, self.public),)
+        return (
+            Trip(
+                sum=(Goal(), Progress()) if self.growing else (Goal(),),
+                who=lambda r: torch.argsort(r.n, descending=True, stable=True)[: self.clients],
+                message=lambda r: {"goal": r.deltas.new_tensor(8.0)},
+                state=lambda r, rows: {},
+                epochs=self.epochs,
+                public=self.public,
+            ),
+        )
 
 
 def server_round(deltas: list[list[float]], n: list[int], K: list[int], weights: list[float]) -> Round:
@@ -221,6 +244,3 @@ def server_round(deltas: list[list[float]], n: list[int], K: list[int], weights:
         weights=torch.tensor(weights, dtype=torch.float64), lr=torch.tensor(0.5, dtype=torch.float64), server_lr=1.0,
         N=len(rows), net=None,
     )  # fmt: skip
-
-
-Hook = Callable[..., Any]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from holdfast.engines.cohort import Cohort, Trained, stack
-from holdfast.local import Job, Local, Objective, Who
-from holdfast.part import Batch, Gradient
+from holdfast.local import Job, Local, Objective, PerPart, Who
+from holdfast.part import Batch, Gradient, Part
 
 
 class Loop:
@@ -28,6 +30,10 @@ class Loop:
         """Every client's full gradient at one model, [C, P]."""
         rows = range(cohort.size)
         return torch.stack([self.local.full_gradient(self.differentiate, job, exact(cohort.who, i), at) for i in rows])
+
+    def survey(self, job: Job, who: Who, parts: Sequence[Part]) -> PerPart:
+        """What parts measure at every client, with a client axis."""
+        return stack([self.local.survey(parts, job, exact(who, i)) for i in range(len(who.id))])
 
     def _client(self, job: Job, cohort: Cohort, i: int) -> tuple:
         local, plan = self.local, cohort.plan

@@ -8,6 +8,7 @@ trained in slices, with the same result.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -17,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 from holdfast.engines.cohort import Cohort, Trained, join
 from holdfast.local import Job, Local, Objective, PerPart, Who
-from holdfast.part import Batch, Gradient
+from holdfast.part import Batch, Gradient, Part
 
 
 class Vector:
@@ -48,6 +49,11 @@ class Vector:
         width = self.slice or fitting(self.local, cohort)
         slices = [cohort.rows(i, min(i + width, cohort.size)).who for i in range(0, cohort.size, width)]
         return torch.cat([self._gradient(job, who, at) for who in slices])
+
+    def survey(self, job: Job, who: Who, parts: Sequence[Part]) -> PerPart:
+        """What parts measure at every client, with a client axis."""
+        found: PerPart = vmap(partial(self.local.survey, parts), in_dims=(None, 0))(job, who)
+        return found
 
     def _train(self, job: Job, cohort: Cohort) -> Trained:
         who, plan = cohort.who, cohort.plan
