@@ -117,13 +117,13 @@ class Round:
     lr: Tensor
     server_lr: float
     N: int  # clients of the federation
-    round: int  # 1..rounds
-    rounds: int
     net: Net
-    key: Callable[[], Tensor]  # of (seed, round): all randomness at the server
-    public: Callable[[], Iterator[Batch]]  # the public data, in batches
     uploads: Tensors = field(default_factory=dict)  # the part's own, stacked over clients
     update: Tensor = NONE  # the aggregate, once it is known
+    round: int = 1  # 1..rounds
+    rounds: int = 1
+    key: Callable[[], Tensor] = lambda: NONE  # of (seed, round): all randomness at the server
+    public: Callable[[], Iterator[Batch]] = lambda: iter(())  # the public data, in batches
 
     def mean(self, rows: Tensor) -> Tensor:
         """The weighted mean over the cohort."""

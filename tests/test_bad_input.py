@@ -73,9 +73,7 @@ def test_unknown_name_with_the_nearest(args: tuple[str, ...], name: str, near: s
 
 
 def test_a_name_like_no_other_lists_all():
-    message = refused("methods", "zzzzzz")
-    assert "fedbug" in message
-    assert "toy-" not in message
+    assert "fedbug" in refused("methods", "zzzzzz")
 
 
 # -- values --------------------
@@ -201,7 +199,7 @@ def test_malformed_expression(text: str, flag: str):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("lr = ", "TOML line 1"),
+        ("lr = ", "my.toml TOML"),
         ("lr = 0.1\nlr = 0.2", "TOML"),
         ("learning_rate = 1", "learning_rate lr"),
         ("[lr]\nx = 1", "lr"),
@@ -413,7 +411,7 @@ def test_a_history_that_is_gone(damaged: Path):
     assert "history.jsonl" in refused("run", "--resume", "--out", "run", "--rounds", "5")
 
 
-@pytest.mark.parametrize("text", ["lr = ", "nonsense = 1", "rounds = 0"])
+@pytest.mark.parametrize("text", ["lr = ", "nonsense = 1"])
 def test_a_damaged_config_of_a_run(damaged: Path, text: str):
     (damaged / "config.toml").write_text(text)
     assert "config.toml" in refused("run", "--resume", "--out", "run")
@@ -423,10 +421,8 @@ def test_a_checkpoint_of_another_model():
     data = holdfast.from_arrays(torch.randn(60, 4), torch.arange(60) % 2)
     federation = holdfast.federate(data, "iid", clients=3)
     holdfast.run("scaffold", federation, nn.Sequential(nn.Linear(4, 2)), rounds=2, out="here")
-    with pytest.raises(HoldfastError, match="10 parameters.* 22"):
-        wider = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2), nn.Linear(2, 2)[:0] if False else nn.Identity())
-        wider = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))  # 15 + 8 parameters
-        assert sum(p.numel() for p in wider.parameters()) == 23
+    with pytest.raises(HoldfastError, match="10 parameters.* 23"):
+        wider = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
         holdfast.run("scaffold", federation, wider, rounds=3, out="here", resume=True)
 
 
@@ -532,24 +528,28 @@ class Spoil(holdfast.Part):
         return {}, {"rounds": c.state["rounds"] + 1}
 
 
-def three(*scales: float) -> holdfast.Federation:
-    """Clients whose inputs have these scales; none: no samples."""
+def scaled(*scales: float) -> holdfast.Federation:
+    """A client for every scale of its inputs; 0: a client without samples."""
     g = torch.Generator().manual_seed(2)
     x = torch.randn(12, 4, generator=g)
-    pairs = [(x[:n] * (scale or 1), torch.arange(n) % 2) for scale in scales for n in [12 if scale else 0]]
+    pairs = [(x * scale, torch.arange(12) % 2) for scale in scales if scale]
     test = (torch.randn(20, 4, generator=g), torch.arange(20) % 2)
-    return holdfast.federate(holdfast.from_clients(pairs, test, normalise=False), "given", clients=len(scales))
+    federation = holdfast.federate(holdfast.from_clients(pairs, test, normalise=False), "given", clients=len(pairs))
+    offsets = np.cumsum([0, *(12 * (scale > 0) for scale in scales)])
+    return replace(federation, deal=replace(federation.deal, offsets=offsets))
 
 
 @pytest.mark.parametrize("engine", ["loop", "vector"])
 def test_a_client_that_overflows_is_left_out_and_named(engine: str):
-    some = {"rounds": 3, "cohort": 3, "batch": 4, "engine": engine, "precision": "fp64"}
-    result = holdfast.run("scaffold", three(1, 1e200, 1), nn.Linear(4, 2), **some)
+    some = {"rounds": 3, "cohort": 3, "batch": 4, "engine": engine}
+    model = nn.Linear(4, 2)
+    result = holdfast.run("scaffold", scaled(1, 1e37, 1), model, **some)
     assert [record.skipped for record in result.history] == [[1]] * 3
     assert [record.cohort for record in result.history] == [[0, 1, 2]] * 3
     assert result.summary["skipped_updates"] == 3
-    without = holdfast.run("scaffold", three(1, 0, 1), nn.Linear(4, 2), **some)
+    without = holdfast.run("scaffold", scaled(1, 0, 1), model, **some)
     assert [record.cohort for record in without.history] == [[0, 2]] * 3
+    torch.testing.assert_close(result.w, without.w)
     assert [record.train_loss for record in result.history] == pytest.approx([r.train_loss for r in without.history])
 
 
@@ -601,9 +601,19 @@ def test_the_history_is_json_even_when_losses_are_not_finite():
 @pytest.mark.parametrize("engine", ["loop", "vector"])
 @pytest.mark.parametrize("how", [{"cohort": 4}, {"participation": 1.0}])
 def test_an_empty_client_is_skipped(engine: str, how: dict[str, float]):
-    result = holdfast.run("scaffold", three(1, 0, 1, 0), nn.Linear(4, 2), rounds=2, engine=engine, **how)
+    result = holdfast.run("scaffold", scaled(1, 0, 1, 0), nn.Linear(4, 2), rounds=2, engine=engine, **how)
     assert [record.cohort for record in result.history] == [[0, 2]] * 2
     assert [record.skipped for record in result.history] == [[]] * 2
+
+
+def test_a_client_of_ones_own_may_be_empty():
+    """Clients keep their numbers: the third stays the third when the second is empty."""
+    x, y = torch.randn(10, 4), torch.arange(10) % 2
+    data = holdfast.from_clients([(x, y), (x[:0], y[:0]), (x, y)], (x, y))
+    federation = holdfast.federate(data, "given", clients=3)
+    assert federation.deal.sizes.tolist() == [10, 0, 10]
+    result = holdfast.run("fedavg", federation, nn.Linear(4, 2), rounds=1, cohort=3)
+    assert result.history[0].cohort == [0, 2]
 
 
 def test_a_split_that_leaves_clients_empty_runs():
@@ -615,7 +625,7 @@ def test_a_split_that_leaves_clients_empty_runs():
 
 
 def test_nobody_has_samples():
-    federation = three(1, 1)
+    federation = scaled(1, 1)
     empty = replace(federation, deal=replace(federation.deal, index=federation.deal.index[:0], offsets=np.zeros(3, int)))
     with pytest.raises(HoldfastError, match="no client"):
         holdfast.run("fedavg", empty, nn.Linear(4, 2), rounds=1, out="here")

@@ -311,7 +311,7 @@ def test_fedbug_with_hardly_any_thawing_thaws_at_once(share):
 @every_engine
 @pytest.mark.parametrize("tau", [0.0, 0.5, 1.0])
 def test_fedlc(tau, engine):
-    # One client: three samples of class 0, none of class 1, one of class 2, all x = 1, so that the logits are the weights.
+    # One client: three samples of class 0, none of class 1, one of class 2; x = 1, so that the logits are the weights.
     # At w = 0 the gradient is softmax(-margins) - frequencies; a class that is missing has the margin of one sample.
     y = torch.tensor([0, 0, 0, 2])
     x = torch.ones(4, 1, dtype=torch.float64)

@@ -8,9 +8,10 @@ from functools import cache
 
 import pytest
 import torch
+from torch import nn
 from toys import ENGINES, Ran, Still, assert_close, assert_same, ragged, train
 
-from holdfast import HoldfastError, Method
+from holdfast import DataSet, Federation, HoldfastError, Method, federate
 from holdfast.expr import parse
 from holdfast.named import make
 from holdfast.part import parts
@@ -60,6 +61,26 @@ def test_loop_equals_vector(method):
 @pytest.mark.parametrize("settings", [{"steps": 5}, {"cohort": None, "participation": 0.5}], ids=["steps", "chance"])
 def test_loop_equals_vector_with(settings, method):
     assert_agree(*(train(method, engine=engine, **settings) for engine in ENGINES))
+
+
+def small_images() -> Federation:
+    """Three clients of small images, augmented, whose features are noisy."""
+    g = torch.Generator().manual_seed(2)
+    x, y = torch.randint(0, 256, (24, 1, 6, 6), generator=g, dtype=torch.uint8), torch.arange(24) % 3
+    data = DataSet("images", x, y, x, y, ("a", "b", "c"), mean=(0.5,), std=(0.25,))
+    return federate(data, "quantity(0.5)+noise(0.5)", clients=3, augment=True)
+
+
+def random_network() -> nn.Module:
+    """Dropout, two kinds of norm, and a convolution."""
+    lower = [nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2)]
+    return nn.Sequential(*lower, nn.Linear(64, 5), nn.LayerNorm(5), nn.ReLU(), nn.Dropout(0.5), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize("method", SUMS)
+def test_loop_equals_vector_on_everything_random(method):
+    model = random_network()
+    assert_agree(*(train(method, small_images(), model, engine=engine) for engine in ENGINES))
 
 
 @every_method

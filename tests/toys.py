@@ -189,7 +189,7 @@ class Progress(Part):
     name = "toy-progress"
 
     def rate(self, c: Client) -> Tensor:
-        return (c.k / c.K).to(c.lr.dtype)
+        return c.k.to(c.lr.dtype) / c.K
 
 
 @dataclass(frozen=True)
