@@ -27,6 +27,10 @@ class Plan:
     def epochs(self) -> int:
         return self.index.shape[1]
 
+    def pick(self, rows: list[int]) -> Plan:
+        """The plan of these clients, in this order."""
+        return Plan(self.index[rows], self.mask[rows], [self.steps[i] for i in rows])
+
     def rows(self, start: int, stop: int) -> Plan:
         """The plan of some of the clients, padded to the largest among them."""
         most = max(self.steps[start:stop])

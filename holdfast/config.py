@@ -51,6 +51,8 @@ class Config(Named):
     checkpoint_every: int = param(1, "write a checkpoint every so many rounds (and after the last)", low=1)
     engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector"))
     slice: int | None = param(None, "clients trained at once by the vector engine; default: what fits", low=1)
+    graphs: bool = param(True, "on a GPU, capture the local step as a CUDA graph")
+    compile: bool | None = param(None, "compile the local step; default: on a GPU")
     device: str = param("auto", "where to compute", choices=("auto", "cpu", "cuda"))
     precision: str = param("fp32", "arithmetic of the local training", choices=("fp32", "tf32", "bf16", "fp64"))
 

@@ -17,6 +17,7 @@ from holdfast.data.federation import Federation
 from holdfast.draw import draw
 from holdfast.engines.choose import build, choose
 from holdfast.engines.cohort import Cohort, Trained
+from holdfast.engines.replay import Room
 from holdfast.errors import HoldfastError
 from holdfast.local import CHUNK, Job, Local, PerPart, Who
 from holdfast.method import Method
@@ -57,7 +58,23 @@ class Simulation:
         epochs = config.epochs if config.steps is None else 1
         outings = [(method, epochs), *((Method(trip.sum), trip.epochs) for _, trip in self.trips)]
         locals_ = [Local(net, m, federation, config.seed, e, number) for number, (m, e) in enumerate(outings)]
-        self.engines = [build(self.engine_name, local, config.slice) for local in locals_]
+        compiled = config.compile if config.compile is not None else net.device.type == "cuda"
+        rooms = [self._room(config, local.epochs, number) for number, local in enumerate(locals_)]
+        self.engines = [
+            build(self.engine_name, local, config.slice, room, compiled)
+            for local, room in zip(locals_, rooms, strict=True)
+        ]
+
+    def _room(self, config: Config, epochs: int, number: int) -> Room | None:
+        """The shape that every cohort of a trip fits into, for a traced step; none where steps are not traced."""
+        if not config.compile and not (self.net.device.type == "cuda" and config.graphs):
+            return None
+        trip = self.trips[number - 1][1] if number else None
+        sizes = np.array([len(self.federation.public)]) if trip and trip.public else self.federation.deal.sizes
+        steps = -(-sizes[sizes > 0] // config.batch)
+        if config.steps is not None and trip is None:
+            steps = np.array([config.steps])
+        return Room(config.cohort_size, int(steps.max()) * epochs, config.batch, bool(steps.min() < steps.max()))
 
     def play(self, t: int) -> Played:
         """Round ``t`` = 1, 2, ...: draw, train, leave out what is not finite, further trips, move the model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.engines.loop import Loop
+from holdfast.engines.replay import Room
 from holdfast.engines.vector import Vector
 from holdfast.errors import unknown
 from holdfast.local import Local
@@ -30,6 +31,6 @@ def choose(asked: str, convolutional: bool, device: str, cohort: int) -> tuple[s
     return "vector", "a dense model on a CPU is fastest as one batch of clients"
 
 
-def build(name: str, local: Local, slice: int | None) -> Engine:
-    """The engine of this name for this training."""
-    return Loop(local) if name == "loop" else Vector(local, slice)
+def build(name: str, local: Local, slice: int | None, room: Room | None, compiled: bool) -> Engine:
+    """The engine of this name for this training; ``room`` lets the vector engine trace its step."""
+    return Loop(local) if name == "loop" else Vector(local, slice, room, compiled)

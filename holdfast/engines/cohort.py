@@ -25,6 +25,13 @@ class Cohort:
     def size(self) -> int:
         return len(self.who.id)
 
+    def pick(self, rows: list[int]) -> Cohort:
+        """These clients, in this order."""
+        at = torch.tensor(rows, device=self.who.id.device)
+        states = tree_map(lambda t: t[at], self.states)
+        start = None if self.start is None else self.start[at]
+        return Cohort(Who(*(f[at] for f in self.who)), states, self.plan.pick(rows), start)
+
     def rows(self, start: int, stop: int) -> Cohort:
         """Some of the clients, padded to the largest among them."""
         who = Who(*(field[start:stop] for field in self.who))

@@ -17,6 +17,7 @@ from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_map
 
 from holdfast.engines.cohort import Cohort, Trained, join
+from holdfast.engines.replay import Fixed, Moving, Replay, Room, fixed_part, own, shape_of, with_idle_rows
 from holdfast.local import Job, Local, Objective, PerPart, Who
 from holdfast.part import Batch, Gradient, Part
 
@@ -26,8 +27,11 @@ class Vector:
 
     name = "vector"
 
-    def __init__(self, local: Local, slice: int | None = None) -> None:
-        self.local, self.slice = local, slice
+    def __init__(
+        self, local: Local, slice: int | None = None, room: Room | None = None, compiled: bool = False
+    ) -> None:
+        self.local, self.slice, self.room, self.compiled = local, slice, room, compiled
+        self.replays: dict[tuple[object, ...], Replay] = {}
         self._begin = vmap(local.begin, in_dims=(None, 0, 0))
         self._epoch = vmap(local.epoch, in_dims=(None, 0, 0, 0, 0, None))
         self._end = vmap(local.end, in_dims=(None, 0, 0, 0, 0))
@@ -36,9 +40,12 @@ class Vector:
 
     def train(self, job: Job, cohort: Cohort) -> Trained:
         order = sorted(range(cohort.size), key=lambda i: -cohort.plan.steps[i])
-        cohort = permute(cohort, order)
+        cohort = cohort.pick(order)
         width = self.slice or fitting(self.local, cohort)
-        pieces = [self._train(job, cohort.rows(i, min(i + width, cohort.size))) for i in range(0, cohort.size, width)]
+        train = self._train
+        if self.room is not None:
+            width, train = min(width, self.room.rows), self._train_graph
+        pieces = [train(job, cohort.rows(i, min(i + width, cohort.size))) for i in range(0, cohort.size, width)]
         back = torch.argsort(torch.tensor(order, device=job.w0.device))
         found = join(pieces)
         uploads, states = tree_map(lambda t: t[back], (found.uploads, found.states))
@@ -79,6 +86,36 @@ class Vector:
         deltas, uploads, states = self._end(job, who, cohort.states, scratch, w)
         return Trained(deltas, uploads, states, total / k.clamp(min=1))
 
+    def _train_graph(self, job: Job, cohort: Cohort) -> Trained:
+        """The same, with every step a replay of one captured step: clients that are done idle along."""
+        assert self.room is not None
+        size = cohort.size
+        cohort = with_idle_rows(cohort, min(self.slice or self.room.rows, self.room.rows))
+        w = (job.w0.expand(cohort.size, -1) if cohort.start is None else cohort.start).contiguous()
+        scratch = self._begin(job, cohort.who, cohort.states)
+        zero = torch.zeros(cohort.size, dtype=w.dtype, device=w.device)
+        fixed = fixed_part(job, cohort, self.room)
+        moving = Moving(w, scratch, zero, zero.long(), fixed.most * 0)
+        epochs, steps = cohort.plan.epochs, max(cohort.plan.steps)
+        if not self.local.by_hook["epoch"]:
+            epochs, steps = 1, steps * epochs
+        for e in range(epochs):
+            if self.local.by_hook["epoch"]:
+                epoch = torch.full_like(fixed.most, e)
+                scratch = self._epoch(job, cohort.who, cohort.states, moving.scratch, moving.w, epoch)
+                moving = moving._replace(scratch=scratch)
+            moving = self._replay(fixed, moving).steps(fixed, moving, steps)
+        found = self._end(job, cohort.who, cohort.states, moving.scratch, moving.w)
+        deltas, uploads, states = own(tree_map(lambda t: t[:size], found))
+        return Trained(deltas, uploads, states, (moving.loss / moving.k.clamp(min=1))[:size])
+
+    def _replay(self, fixed: Fixed, moving: Moving) -> Replay:
+        assert self.room is not None
+        shape = shape_of(fixed, moving)
+        if shape not in self.replays:
+            self.replays[shape] = Replay(self.local, self._step, fixed, moving, self.room.ragged, self.compiled)
+        return self.replays[shape]
+
     def _one_step(
         self, job: Job, who: Who, state: PerPart, scratch: PerPart, w: Tensor, x: Tensor, y: Tensor, mask: Tensor,
         k: Tensor, epoch: Tensor,
@@ -90,14 +127,6 @@ def differentiate(objective: Objective, w: Tensor, rate: Tensor | None) -> Gradi
     """The gradient as a function transform, which composes with ``vmap``."""
     g, (_, task) = grad_and_value(objective, has_aux=True)(w)
     return g, task
-
-
-def permute(cohort: Cohort, order: list[int]) -> Cohort:
-    """The same clients in another order."""
-    at = torch.tensor(order, device=cohort.who.id.device)
-    plan = type(cohort.plan)(cohort.plan.index[at], cohort.plan.mask[at], [cohort.plan.steps[i] for i in order])
-    start = None if cohort.start is None else cohort.start[at]
-    return Cohort(Who(*(f[at] for f in cohort.who)), tree_map(lambda t: t[at], cohort.states), plan, start)
 
 
 def fitting(local: Local, cohort: Cohort) -> int:

@@ -18,11 +18,16 @@ from holdfast.models.dropout import Dropout, dropping
 from holdfast.models.layout import trace
 
 
+def _headless(features: Tensor) -> Tensor:
+    raise NotImplementedError("this output was not made by a network, so that it has no head")
+
+
 class Out(NamedTuple):
-    """What a network says about a batch: logits, and the features that its head read."""
+    """What a network says about a batch: logits, the features that its head read, and that head as a function."""
 
     logits: Tensor
     features: Tensor
+    head: Callable[[Tensor], Tensor] = _headless  # of the very model that was run: features -> logits
 
 
 class Net:
@@ -59,10 +64,14 @@ class Net:
         parameters = dict(self.layout.split(w) if isinstance(w, Tensor) else w)
         weight, bias = (parameters.pop(f"{self.head}.{n}" if self.head else n, None) for n in ("weight", "bias"))
         assert weight is not None
+
+        def head(features: Tensor) -> Tensor:
+            with self._autocast():
+                return F.linear(features, weight, bias).to(weight.dtype)
+
         with dropping(key), self._autocast():
             features = functional_call(self.body, parameters, (x,))
-            logits = F.linear(features, weight, bias)
-        return Out(logits.to(weight.dtype), features.to(weight.dtype))
+        return Out(head(features), features.to(weight.dtype), head)
 
     def neurons(self, w: Tensor, x: Tensor) -> Tensor:
         """What every neuron of every layer says: ReLU of the layer's output behind its norm, [batch, neurons].

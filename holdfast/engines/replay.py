@@ -1,0 +1,158 @@
+"""One local step of a whole cohort, traced once and run for every step of a round; on a GPU a replayed CUDA graph.
+
+The step is traced through all its Python into a flat graph of tensor operations, and compiled where asked. On a GPU it
+is also captured: everything it reads or writes lives in buffers of its own, the step counter included, so that a replay
+needs nothing from the host; a round copies its model, messages and batches in and replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from holdfast.engines.cohort import Cohort
+from holdfast.local import Job, Local, PerPart, Who
+
+
+@dataclass(frozen=True)
+class Room:
+    """The shape that all cohorts of a run fit into, so that one captured step serves them all."""
+
+    rows: int  # clients trained at once
+    slots: int  # most local steps of a client in a round
+    batch: int
+    ragged: bool  # whether clients differ in their number of steps
+
+    def fill(self, plan: Tensor) -> Tensor:
+        """[C, slots, batch] from a plan of fewer steps or smaller batches; what is added is padding."""
+        _, slots, batch = plan.shape
+        return torch.nn.functional.pad(plan, [0, self.batch - batch, 0, self.slots - slots])
+
+
+class Fixed(NamedTuple):
+    """What a step reads and does not change."""
+
+    job: Job
+    who: Who
+    states: PerPart
+    samples: Tensor  # [C, slots, batch]: the sample numbers of every step
+    mask: Tensor
+    steps: Tensor  # [C] steps per epoch of each client
+    most: Tensor  # the largest of them
+
+
+class Moving(NamedTuple):
+    """What a step changes."""
+
+    w: Tensor  # [C, P]
+    scratch: PerPart
+    loss: Tensor  # [C] summed over the steps
+    k: Tensor  # [C] steps taken
+    slot: Tensor  # the step of the round, counted for the whole cohort
+
+
+class Replay:
+    """A captured step for cohorts of one shape. ``step`` is the local step under ``vmap``."""
+
+    def __init__(
+        self, local: Local, step: Callable[..., Any], fixed: Fixed, moving: Moving, ragged: bool, compiled: bool
+    ) -> None:
+        self.local, self.step, self.ragged = local, step, ragged
+        self.run = flat_function(self._once, (fixed, moving), compiled)
+        self.spec = tree_flatten(moving)[1]
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if moving.w.is_cuda:
+            self.fixed, self.moving = own((fixed, moving))
+            self.graph = self._capture()
+
+    def steps(self, fixed: Fixed, moving: Moving, times: int) -> Moving:
+        """Take so many steps."""
+        if self.graph is None:
+            for _ in range(times):
+                found = self.run(*tree_flatten((fixed, moving))[0])
+                moving = Moving(*tree_unflatten(found, self.spec))
+            return moving
+        tree_map(lambda buffer, value: buffer.copy_(value), (self.fixed, self.moving), (fixed, moving))
+        for _ in range(times):
+            self.graph.replay()
+        return self.moving
+
+    def _once(self, f: Fixed, m: Moving) -> Moving:
+        """One step of every client that is not idle."""
+        index, mask = (t.index_select(1, m.slot.reshape(1)).squeeze(1) for t in (f.samples, f.mask))
+        active = f.steps > m.slot % f.most
+        k = m.k + active
+        x, y = self.local.federation.batch(index, f.who.sigma, self.local.augment_key(f.job, f.who.id, k))
+        epoch = m.slot // f.most
+        w, scratch, loss = self.step(f.job, f.who, f.states, m.scratch, m.w, x, y, mask, k, epoch)
+        if self.ragged:
+            w, scratch, loss = tree_map(
+                lambda new, old: torch.where(active.reshape(-1, *[1] * (new.dim() - 1)), new, old),
+                (w, scratch, loss),
+                (m.w, m.scratch, torch.zeros_like(m.loss)),
+            )
+        return Moving(w, scratch, m.loss + loss, k, m.slot + 1)
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        inputs, _ = tree_flatten((self.fixed, self.moving))
+        buffers, _ = tree_flatten(self.moving)
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self.run(*inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for buffer, value in zip(buffers, self.run(*inputs), strict=True):
+                buffer.copy_(value)
+        return graph
+
+
+def flat_function(function: Callable[..., Any], args: tuple[Any, ...], compiled: bool) -> Callable[..., list[Tensor]]:
+    """``function`` on flat lists of tensors: traced once through its Python, then compiled where asked."""
+    inputs, spec = tree_flatten(args)
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        outputs, _ = tree_flatten(function(*tree_unflatten(list(tensors), spec)))
+        return outputs
+
+    traced: Callable[..., list[Tensor]] = make_fx(flat)(*inputs)
+    return torch.compile(traced, dynamic=False) if compiled else traced
+
+
+def own(tree: Any) -> Any:
+    """The same tensors in memory of their own."""
+    return tree_map(lambda t: t.clone(memory_format=torch.contiguous_format), tree)
+
+
+def shape_of(*trees: Any) -> tuple[Any, ...]:
+    """What tells two cohorts apart for a captured step."""
+    tensors, spec = tree_flatten(trees)
+    return (spec, *((t.shape, t.dtype) for t in tensors))
+
+
+def fixed_part(job: Job, cohort: Cohort, room: Room) -> Fixed:
+    """The round as a step reads it. The clients' own sample lists stay behind: no step needs them."""
+    plan, device = cohort.plan, job.w0.device
+    nothing = cohort.who.own[:, :0]
+    who = cohort.who._replace(own=nothing, there=nothing)
+    steps = torch.tensor(plan.steps, device=device)
+    samples, mask = (room.fill(t.flatten(1, 2)) for t in (plan.index, plan.mask))
+    return Fixed(job, who, cohort.states, samples, mask, steps, steps.max())
+
+
+def with_idle_rows(cohort: Cohort, rows: int) -> Cohort:
+    """The cohort filled up with copies of its first client that never take a step."""
+    more = rows - cohort.size
+    if not more:
+        return cohort
+    filled = cohort.pick([*range(cohort.size), *[0] * more])
+    plan = replace(filled.plan, steps=[*cohort.plan.steps, *[0] * more])
+    return replace(filled, plan=plan)

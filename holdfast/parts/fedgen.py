@@ -1,0 +1,105 @@
+"""FedGen: a generator of features, learnt from the clients' heads, tells every client what the others know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from holdfast import keys
+from holdfast.generator import Generator, adam, diversity, labels, own, shares, unmoved
+from holdfast.models.net import Out
+from holdfast.named import param
+from holdfast.part import Batch, Client, Part, Round, Tensors
+
+
+@dataclass(frozen=True)
+class FedGen(Part):
+    """Data-free distillation into a generator of features (Alg. 1 of the paper). With h_k the head of client k, n_k^y
+    its samples of class y, and labels y drawn in proportion to sum_k n_k^y of the last cohort, the server minimises
+
+        sum_k alpha_k^y * cross-entropy( h_k(G(z, y)), y )  +  diversity * L_dis,    alpha_k^y = n_k^y / sum_i n_i^y
+
+    and sends G along with the model. A client with head h adds to its loss (Eq. 5, the first term)
+
+        alpha * decay^(t-1) * [ cross-entropy( h(G(z, y)), y )  +  beta * KL( softmax h(G(z, y_b)) || softmax f(x_b) ) ]
+
+    with labels y of which it may have no samples itself. The second term, on its own batch (x_b, y_b) and with the
+    first argument held fixed, is not in the paper but in the authors' code, as are alpha = 10 and the decay. In the
+    first round there is no generator and no penalty.
+    """
+
+    name = "fedgen"
+    paper = "Zhu et al. 2021, Data-Free Knowledge Distillation for Heterogeneous Federated Learning"
+
+    alpha: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0)
+    beta: float = param(0.0, "weight of the second term against the first", low=0)
+    decay: float = param(0.98, "factor on the strength after every round", above=0, high=1)
+    samples: int = param(32, "features a client generates in a step", low=1)
+    steps: int = param(50, "steps of the generator in a round", low=0)
+    batch: int = param(32, "features in a step of the generator", low=2)
+    eta: float = param(3e-4, "learning rate of the generator's Adam", above=0)
+    diversity: float = param(1.0, "weight of L_dis", low=0)
+    noise: int = param(32, "length of z", low=1)
+    width: int = param(256, "hidden units of the generator", low=1)
+
+    # -- at the client ------------------------------------------------------------------------------------
+    def penalty(self, c: Client, out: Out, batch: Batch) -> Tensor:
+        if "theta" not in c.message:
+            return torch.zeros_like(c.lr)
+        k = keys.key(c.message["key"], c.k)
+        y = labels(keys.key(k, 1), c.message["labels"], self.samples)
+        loss = F.cross_entropy(self.told(c, out, keys.key(k, 2), y), y)
+        if self.beta:
+            target = torch.log_softmax(self.told(c, out, keys.key(k, 3), batch.y), 1).detach()
+            mine = torch.log_softmax(out.logits, 1)
+            loss = loss + self.beta * batch.mean((target.exp() * (target - mine)).sum(1))
+        return self.alpha * self.decay ** (c.round - 1) * loss
+
+    def told(self, c: Client, out: Out, k: Tensor, y: Tensor) -> Tensor:
+        """What the client's head says of generated features of the labels y."""
+        generator = self.generator(c.net.classes, out.features)
+        z = keys.normal(k, (len(y), self.noise), out.features.dtype)
+        return out.head(generator(c.message["theta"], z, y))
+
+    def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
+        return {"counts": c.counts.to(torch.int32)}, {}
+
+    # -- at the server ------------------------------------------------------------------------------------
+    def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
+        return {name: s[name] for name in ("theta", "labels", "key") if s}  # nothing before the first round
+
+    def absorb(self, s: Tensors, r: Round) -> Tensors:
+        counts, k = r.uploads["counts"].to(r.w.dtype), own(r.key(), self.name)
+        nothing = r.w.new_zeros(1, *r.net.shape)
+        outs = [r.net(model, nothing) for model in r.w + r.deltas]  # for their heads
+        generator = self.generator(r.net.classes, outs[0].features)
+        theta = s["theta"] if s else generator.start(keys.key(k, 0, 3), r.w.dtype)
+        state = {name: s[name] for name in ("m", "v", "step")} if s else unmoved(theta)
+        for step in range(self.steps):
+            y = labels(keys.key(k, step, 1), counts.sum(0), self.batch)
+            z = keys.normal(keys.key(k, step, 2), (self.batch, self.noise), r.w.dtype)
+            loss = self.objective(generator, [out.head for out in outs], shares(counts)[:, y], z, y)
+            theta, state = adam(theta, torch.func.grad(loss)(theta), state, self.eta)
+        return {"theta": theta, "labels": counts.sum(0), "key": keys.key(k, 4)} | state
+
+    def objective(
+        self, generator: Generator, heads: list[Callable[[Tensor], Tensor]], share: Tensor, z: Tensor, y: Tensor
+    ) -> Callable[[Tensor], Tensor]:
+        """What the generator minimises; ``share[k, b]`` is alpha of client k for the label of sample b."""
+
+        def loss(theta: Tensor) -> Tensor:
+            features = generator(theta, z, y)
+            wrong = [
+                alpha * F.cross_entropy(head(features), y, reduction="none")
+                for head, alpha in zip(heads, share, strict=True)
+            ]
+            return torch.stack(wrong).sum(0).mean() + self.diversity * diversity(z, features)
+
+        return loss
+
+    def generator(self, classes: int, features: Tensor) -> Generator:
+        return Generator(self.noise, classes, self.width, features.shape[1])

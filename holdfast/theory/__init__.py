@@ -1,0 +1,1 @@
+"""What the papers prove or claim about their methods, computed: ``holdfast theory fedbug``."""
