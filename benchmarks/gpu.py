@@ -77,7 +77,7 @@ def simulation(method: str, fed: Federation, **settings: object) -> Simulation:
 def ours(model: str, precision: str, fed: Federation, rounds: int, method: str = "fedavg", **settings: object) -> dict:
     """Seconds per step and for the first round (compilation included)."""
     sim = simulation(
-        method, fed, model=model, precision=precision, cohort=COHORT, batch=BATCH, epochs=1, device="cuda",
+        method, fed, model=model, precision=precision, cohort=COHORT, batch=BATCH, epochs=10, device="cuda",
         engine="vector", **settings,
     )  # fmt: skip
     begun = time.perf_counter()
@@ -90,7 +90,7 @@ def ours(model: str, precision: str, fed: Federation, rounds: int, method: str =
     for t in range(3, 3 + rounds):
         sim.play(t)
     torch.cuda.synchronize()
-    steps = max(1, -(-int(fed.deal.sizes.max()) // BATCH))
+    steps = 10 * -(-int(fed.deal.sizes.max()) // BATCH)
     return {"step": (time.perf_counter() - begun) / rounds / steps, "first": first}
 
 
@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(CASES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--variants", default="")
     parser.add_argument("--json", default="")
     args = parser.parse_args()
     print(torch.cuda.get_device_name(), torch.__version__, flush=True)
@@ -134,10 +135,14 @@ def main() -> None:
             base = plain(model, precision, fed)
             row = {"case": case, "precision": precision, "plain_ms": base * 1e3}
             for name, settings in (
-                ("vmap", {"graphs": False, "compile": False}),
-                ("graph", {"compile": False}),
-                ("compiled graph", {"compile": True}),
+                ("vmap", {"graphs": False, "compile": False, "convolution": "direct"}),
+                ("graph", {"compile": False, "convolution": "direct"}),
+                ("compiled graph", {"compile": True, "convolution": "direct"}),
+                ("products", {"compile": False, "convolution": "product"}),
+                ("compiled products", {"compile": True, "convolution": "product"}),
             ):
+                if args.variants and name not in args.variants.split(","):
+                    continue
                 try:
                     found = ours(model, precision, fed, args.rounds, **settings)
                 except Exception as error:  # a benchmark reports what failed and goes on
@@ -145,7 +150,7 @@ def main() -> None:
                     continue
                 row[name] = found["step"] * 1e3
                 row[f"{name} first round s"] = found["first"]
-                print(f"{case:16s} {precision} plain {base * 1e3:7.2f} ms  {name:15s} {found['step'] * 1e3:7.2f} ms "
+                print(f"{case:16s} {precision} plain {base * 1e3:7.2f} ms  {name:17s} {found['step'] * 1e3:7.2f} ms "
                       f"{base / found['step']:5.1f}x  first round {found['first']:.0f} s", flush=True)  # fmt: skip
         rows.append(row)
     if args.json:

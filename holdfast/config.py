@@ -53,6 +53,11 @@ class Config(Named):
     slice: int | None = param(None, "clients trained at once by the vector engine; default: what fits", low=1)
     graphs: bool = param(True, "on a GPU, capture the local step as a CUDA graph")
     compile: bool | None = param(None, "compile the local step; default: on a GPU")
+    convolution: str = param(
+        "auto",
+        "how the vector engine computes convolutions; auto: as products on a GPU",
+        choices=("auto", "direct", "product"),
+    )
     device: str = param("auto", "where to compute", choices=("auto", "cpu", "cuda"))
     precision: str = param("fp32", "arithmetic of the local training", choices=("fp32", "tf32", "bf16", "fp64"))
 

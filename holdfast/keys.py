@@ -19,7 +19,7 @@ MASK = 0xFFFFFFFF
 COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER = 1, 2, 3, 4, 5, 6, 7
 
 
-def mix(x: Tensor) -> Tensor:
+def mix(x: Word) -> Word:
     """A bijection of 32-bit words with good avalanche (two rounds of multiply and xor-shift)."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
     x = ((x ^ (x >> 15)) * 0x846CA68B) & MASK
@@ -29,25 +29,23 @@ def mix(x: Tensor) -> Tensor:
 def key(*words: Word) -> Tensor:
     """Fold words into one key; tensors broadcast.
 
+    Numbers are folded as numbers, so that a key of numbers and device tensors never leaves the device.
+
     >>> key(0, 1).item() == key(0, 1).item() != key(1, 0).item()
     True
     """
-    state = torch.tensor(0x9E3779B9, dtype=torch.int64)
+    state: Word = 0x9E3779B9
     for word in words:
-        if isinstance(word, Tensor):
-            low = word.to(torch.int64) & MASK
-            state = state.to(low.device)
-        else:
-            low = torch.tensor(word & MASK, dtype=torch.int64, device=state.device)
+        low = word.to(torch.int64) & MASK if isinstance(word, Tensor) else word & MASK
         state = mix((state * 0x85EBCA6B + low + 0x165667B1) & MASK)
-    return state
+    return state if isinstance(state, Tensor) else torch.tensor(state, dtype=torch.int64)
 
 
 def uniform(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Tensor:
     """Numbers in [0, 1), ``shape`` of them for every key: the result has shape ``k.shape + shape``."""
     count = math.prod(shape)
     index = torch.arange(count, device=k.device).reshape(shape)
-    words = mix((k.reshape(k.shape + (1,) * len(shape)) + index * 0x9E3779B1) & MASK)
+    words = torch.as_tensor(mix((k.reshape(k.shape + (1,) * len(shape)) + index * 0x9E3779B1) & MASK))
     # 24 bits are what a float32 holds exactly: the same numbers in every precision.
     return (words >> 8).to(dtype) * (1.0 / (1 << 24))
 

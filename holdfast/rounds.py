@@ -48,7 +48,7 @@ class Result:
 def run(
     sum: str | Part | Method = "fedavg",
     federation: Federation | None = None,
-    model: nn.Module | None = None,
+    model: nn.Module | str | None = None,
     *,
     out: str | Path | None = None,
     resume: bool = False,
@@ -60,7 +60,7 @@ def run(
 ) -> Result:
     """Train a federation with a method; ``settings`` are the fields of ``Config``.
 
-    ``federation`` and ``model`` stand in for the settings data, split, clients and model. With ``out`` the run is kept
+    ``federation`` and ``model`` stand in for the settings data, split, clients and model; a model may be a name. With ``out`` the run is kept
     in a folder and can be resumed; ``stop`` is asked after every round.
     """
     folder = RunFolder(Path(out)) if out is not None else None
@@ -68,14 +68,15 @@ def run(
     if federation is not None:
         asked |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
     if model is not None:
-        asked |= {"model": type(model).__name__}
+        asked |= {"model": model if isinstance(model, str) else type(model).__name__}
+    module = None if isinstance(model, str) else model
     config = Config().changed(**asked)
     if resume:
         if folder is None:
             raise HoldfastError("resume needs the folder of the run: give out")
         config = same_run(folder.stored(), asked)
     with arithmetic(config.precision):
-        simulation = prepare(config, as_method(sum), federation, model)
+        simulation = prepare(config, as_method(sum), federation, module)
         history = _open(folder, simulation, resume, overwrite)
         on_start(simulation, len(history))
         score = _rounds(simulation, folder, history, on_round, stop)

@@ -15,7 +15,7 @@ from holdfast.clients import Clients, finite_rows, nbytes
 from holdfast.config import Config
 from holdfast.data.federation import Federation
 from holdfast.draw import draw
-from holdfast.engines.choose import build, choose
+from holdfast.engines.choose import build, choose, products
 from holdfast.engines.cohort import Cohort, Trained
 from holdfast.engines.replay import Room
 from holdfast.errors import HoldfastError
@@ -54,6 +54,8 @@ class Simulation:
         self.engine_name, self.engine_reason = choose(
             config.engine, net.convolutional, net.device.type, config.cohort_size
         )
+        if self.engine_name == "vector" and products(config.convolution, net.device.type):
+            net.use_products()
         self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
         epochs = config.epochs if config.steps is None else 1
         outings = [(method, epochs), *((Method(trip.sum), trip.epochs) for _, trip in self.trips)]

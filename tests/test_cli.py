@@ -95,7 +95,9 @@ def test_json_is_the_summary_of_the_history():
     said = good("run", "prox(0.1)", *TINY, "--rounds", "7", "--out", "here", "--json")
     assert said.err == ""
     assert said.out.count("\n") == 1
-    wanted = "method data split rounds final_accuracy best_accuracy last5_accuracy seconds upload_bytes download_bytes out"
+    wanted = (
+        "method data split rounds final_accuracy best_accuracy last5_accuracy seconds upload_bytes download_bytes out"
+    )
     assert said.json.keys() >= set(wanted.split())
     assert said.json == json.loads(Path("here/summary.json").read_text())
     history = lines("here")
@@ -214,7 +216,9 @@ def test_steps_and_epochs_together_are_refused():
 
 def test_config_file_then_set_then_flags():
     Path("my.toml").write_text('method = "prox(0.1)"\nlr = 0.2\nseed = 3\nbatch = 16\nmodel = "linear"\nrounds = 1\n')
-    good("run", "--config", "my.toml", "--set", "seed=4", "--set", "batch=8", "--batch", "4", "--quiet", "--out", "here")
+    good(
+        "run", "--config", "my.toml", "--set", "seed=4", "--set", "batch=8", "--batch", "4", "--quiet", "--out", "here"
+    )
     kept = config("here")
     assert (kept["method"], kept["lr"], kept["seed"], kept["batch"]) == ("prox(0.1)", 0.2, 4, 4)
     good("run", "scaffold", "--config", "my.toml", "--set", "method=feddyn", "--quiet", "--out", "there")
@@ -229,7 +233,9 @@ def test_config_file_then_set_then_flags():
     ],
 )  # fmt: skip
 def test_set_takes_any_setting(pair: str, name: str, value: object):
-    good("run", "fedavg", "--model", "linear", "--steps", "1", "--rounds", "1", "--set", pair, "--quiet", "--out", "here")
+    good(
+        "run", "fedavg", "--model", "linear", "--steps", "1", "--rounds", "1", "--set", pair, "--quiet", "--out", "here"
+    )
     assert config("here").get(name) == value
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import holdfast
-from holdfast import DataSet, Federation, HoldfastError, federate, keys
+from holdfast import DataSet, HoldfastError, federate, keys
 from holdfast.data.augment import PADDING, crop_and_flip
 from holdfast.data.federation import hold_out
 
@@ -78,7 +78,9 @@ def test_inputs_are_scaled_and_normalised_per_channel(dtype: torch.dtype, lead: 
     assert found.dtype == torch.float32
     plain = stored.double() / (255 if dtype == torch.uint8 else 1)
     for c, (mean, std) in enumerate(((0.5, 0.5), (0.25, 0.25), (0.0, 2.0))):
-        torch.testing.assert_close(found[..., c, :, :].double(), (plain[..., c, :, :] - mean) / std, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            found[..., c, :, :].double(), (plain[..., c, :, :] - mean) / std, rtol=1e-5, atol=1e-5
+        )
 
 
 def test_digits_come_out_standardised_and_arrays_too():
@@ -150,23 +152,18 @@ def test_augmentation_is_a_function_of_the_key():
     assert once.dtype == x.dtype
 
 
-def augmented(federation: Federation, engine: str) -> list[float | None]:
-    result = holdfast.run("fedavg", federation, torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(60, 4)),
-                          rounds=2, engine=engine, precision="fp64", epochs=2, batch=4)  # fmt: skip
-    return [record.train_loss for record in result.history]
+def losses(engine: str, augment: bool) -> list[float | None]:
+    federation = federate(image_data(), "dirichlet(1)", clients=4, augment=augment)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(60, 4))
+    some = {"rounds": 2, "precision": "fp64", "epochs": 2, "batch": 4}
+    return [record.train_loss for record in holdfast.run("fedavg", federation, model, engine=engine, **some).history]
 
 
 def test_augmented_training_is_alike_in_both_engines_and_unlike_plain_training():
-    torch.manual_seed(0)
-    data = image_data()
-    torch.manual_seed(0)
-    plain, moved = (federate(data, "dirichlet(1)", clients=4, augment=a) for a in (False, True))
-    torch.manual_seed(0)
-    loop = augmented(moved, "loop")
-    torch.manual_seed(0)
-    assert augmented(moved, "vector") == pytest.approx(loop)
-    torch.manual_seed(0)
-    assert augmented(plain, "loop") != pytest.approx(loop)
+    moved = losses("loop", augment=True)
+    assert losses("vector", augment=True) == pytest.approx(moved)
+    assert losses("loop", augment=False) != pytest.approx(moved)
 
 
 def test_only_images_can_be_augmented():

@@ -1,7 +1,4 @@
-"""The references of ``reference_papers.py`` against themselves, hand-computed cases and the papers' own claims.
-
-Run it by name: ``pytest tests/reference_papers_selfcheck.py``.
-"""
+"""The references of ``reference_papers.py`` against themselves, hand-computed cases and the papers' own claims."""
 
 from __future__ import annotations
 

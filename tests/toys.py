@@ -151,12 +151,14 @@ class Bowl(Part):
 # -- parts that fill hooks which few others fill ---------------------------------------------------------------------
 @dataclass(frozen=True)
 class Still(Part):
-    """Nobody moves."""
+    """Nobody moves after so many rounds."""
 
     name = "toy-still"
 
+    after: int = param(0, "rounds in which everyone still moves", low=0)
+
     def rate(self, c: Client) -> Tensor:
-        return torch.zeros_like(c.lr)
+        return (c.round <= self.after).to(c.lr.dtype)
 
 
 @dataclass(frozen=True)

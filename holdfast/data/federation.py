@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -69,13 +70,18 @@ class Federation:
         return x / 255 if stored.dtype == torch.uint8 else x
 
     def normalised(self, x: Tensor) -> Tensor:
-        if self.data.mean:
-            shape = (-1,) + (1,) * (len(self.shape) - 1)
-            mean, std = (
-                torch.tensor(v, dtype=x.dtype, device=x.device).reshape(shape) for v in (self.data.mean, self.data.std)
-            )
-            x = (x - mean) / std
-        return x
+        if not self.data.mean:
+            return x
+        mean, std = self.moments
+        return (x - mean) / std
+
+    @cached_property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation per channel, on the device, in the shape of an input."""
+        shape = (-1,) + (1,) * (len(self.shape) - 1)
+        both = (torch.tensor(v, dtype=self.dtype, device=self.device) for v in (self.data.mean, self.data.std))
+        mean, std = (v.reshape(shape) for v in both)
+        return mean, std
 
     def samples(self, index: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and labels of sample numbers, as their client sees them: with its feature noise."""

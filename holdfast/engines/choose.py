@@ -31,6 +31,11 @@ def choose(asked: str, convolutional: bool, device: str, cohort: int) -> tuple[s
     return "vector", "a dense model on a CPU is fastest as one batch of clients"
 
 
+def products(asked: str, device: str) -> bool:
+    """Whether the vector engine computes convolutions as matrix products."""
+    return asked == "product" or (asked == "auto" and device == "cuda")
+
+
 def build(name: str, local: Local, slice: int | None, room: Room | None, compiled: bool) -> Engine:
     """The engine of this name for this training; ``room`` lets the vector engine trace its step."""
     return Loop(local) if name == "loop" else Vector(local, slice, room, compiled)

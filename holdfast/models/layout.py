@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything lies in the vector. Made by ``trace``; index tensors live on ``device``."""
+    """Where everything lies in the vector. Made by ``trace``."""
 
     names: tuple[str, ...]  # parameters in the order of the vector
     shapes: tuple[torch.Size, ...]
@@ -34,7 +34,6 @@ class Layout:
     layers: tuple[Layer, ...]  # bottom-up
     owner: Mapping[str, int]  # parameter -> its layer
     device: torch.device
-    _cache: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def sizes(self) -> list[int]:
@@ -64,21 +63,25 @@ class Layout:
 
     def per_block(self, values: Tensor, unit: str) -> Tensor:
         """Spread one value per block over the vector."""
-        return values[self._index(f"block:{unit}", self._block_index, unit)]
+        where = {name: i for i, block in enumerate(self._unit(unit)) for name in block}
+        return torch.cat([values[where[n]].expand(size) for n, size in zip(self.names, self.sizes, strict=True)])
 
     def per_neuron(self, values: Tensor) -> Tensor:
         """Spread one value per neuron over the neuron's weights, bias and norm; 1 where there is no neuron."""
-        index = self._index("neuron", self._neuron_index)
-        return torch.cat([values, values.new_ones(1)])[index]
+        pieces = []
+        for name, size in zip(self.names, self.sizes, strict=True):
+            if name in self.owner:
+                layer = self.layers[self.owner[name]]
+                own = values[layer.first : layer.first + layer.neurons]
+                pieces.append(own[:, None].expand(-1, size // layer.neurons).reshape(-1))
+            else:
+                pieces.append(values.new_ones(size))
+        return torch.cat(pieces)
 
     def head_mask(self) -> Tensor:
         """True at the classifier's coordinates."""
-        return self._index("head", self._head_index)
-
-    def _index(self, name: str, make: object, *args: str) -> Tensor:
-        if name not in self._cache:
-            self._cache[name] = make(*args).to(self.device)  # type: ignore[operator]
-        return self._cache[name]
+        sizes = zip(self.names, self.sizes, strict=True)
+        return torch.cat([torch.full((n,), name in self.head, device=self.device) for name, n in sizes])
 
     def _unit(self, unit: str) -> tuple[tuple[str, ...], ...]:
         if unit not in self.units:
@@ -87,24 +90,6 @@ class Layout:
                 f"module units = {{{unit!r}: [[names of modules], ...]}} bottom-up"
             )
         return self.units[unit]
-
-    def _block_index(self, unit: str) -> Tensor:
-        where = {name: i for i, block in enumerate(self._unit(unit)) for name in block}
-        return torch.cat([torch.full((n,), where[name]) for name, n in zip(self.names, self.sizes, strict=True)])
-
-    def _neuron_index(self) -> Tensor:
-        pieces = []
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            if name in self.owner:
-                layer = self.layers[self.owner[name]]
-                rows = torch.arange(layer.neurons) + layer.first
-                pieces.append(rows.repeat_interleave(shape.numel() // layer.neurons))
-            else:
-                pieces.append(torch.full((shape.numel(),), self.neurons))
-        return torch.cat(pieces)
-
-    def _head_index(self) -> Tensor:
-        return torch.cat([torch.full((n,), name in self.head) for name, n in zip(self.names, self.sizes, strict=True)])
 
 
 def trace(module: nn.Module, order: list[str], head: str, device: torch.device) -> Layout:

@@ -16,6 +16,7 @@ from torch.func import functional_call
 from holdfast.errors import HoldfastError
 from holdfast.models.dropout import Dropout, dropping
 from holdfast.models.layout import trace
+from holdfast.models.matconv import with_products
 
 
 def _headless(features: Tensor) -> Tensor:
@@ -58,6 +59,10 @@ class Net:
         self.convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in body.modules())
         self.classes, self.shape, self.inputs = classes, shape, math.prod(shape)
         self.body = _without_head(body, self.head).requires_grad_(False)
+
+    def use_products(self) -> None:
+        """Compute convolutions as matrix products, which batch better over clients on a GPU."""
+        with_products(self.body)
 
     def __call__(self, w: Tensor | Mapping[str, Tensor], x: Tensor, key: Tensor | None = None) -> Out:
         """Run the model ``w`` (a vector, or its parameters) on inputs; ``key`` seeds dropout, none means no dropout."""

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from holdfast.models.net import Net
-from holdfast.parts.fednlr import FedNLR, factors
 from holdfast.theory import figure as fig
 from holdfast.theory.claim import Claim, above, below, equal
-from holdfast.theory.drift import ACCURACY, HIDDEN, SEEDS, Drift, drifts
+from holdfast.theory.drift import ACCURACY, SEEDS, Drift, drifts
+from holdfast.theory.neurons import collapsed_falls, example, random_falls
 
-# Fig. 1 prints the weights of Example 1. Only the gap of the second layer's two numbers matters.
-FIRST = ((1.0, 1 / 3), (1 / 3, 1.0))
-SECOND = ((0.45, 0.0), (0.0, 0.45))
-OWN, OTHER = (1.0, 1 / 3), (1 / 3, 1.0)  # a sample of class 1, which client 1 has, and one of class 2
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 PRINTED = {  # Eq. 9: before, after, difference
     "h₁,₁": (0.67, 0.73, -0.06),
     "h₁,₂": (1.11, 1.04, 0.07),
@@ -28,93 +24,6 @@ PRINTED = {  # Eq. 9: before, after, difference
 }
 
 
-# ------------------------------------------------------------------------------------------------ Example 1
-def example_net() -> Net:
-    """The network of Example 1: two inputs, two hidden neurons, two classes, no biases."""
-    module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 2, bias=False))
-    for layer, weights in ((module[0], FIRST), (module[2], SECOND)):
-        layer.weight.data = torch.tensor(weights, dtype=torch.float64)  # type: ignore[union-attr]
-    return Net(module, (2,), 2, precision="fp64")
-
-
-@cache
-def example(rates: str = "fedavg", lr: float = 0.5) -> Tensor:
-    """[before, after] x [h1, h2, p1, p2] on class 2, around client 1's step on its sample of class 1."""
-    net = example_net()
-    own, other = (torch.tensor([v], dtype=torch.float64) for v in (OWN, OTHER))
-    w = net.initial.clone().requires_grad_()
-    (g,) = torch.autograd.grad(F.cross_entropy(net(w, own).logits, torch.tensor([0])), w)
-    with torch.no_grad():
-        rate = torch.ones(net.layout.neurons, dtype=torch.float64)
-        if rates == "fednlr":
-            rate = factors(net.neurons(w, own)[0], FedNLR().spreads(net.layout), net.layout)
-        models = (w, w - lr * net.layout.per_neuron(rate) * g)
-        looks = [torch.cat([net.neurons(m, other)[0, :2], net(m, other).logits[0].softmax(0)]) for m in models]
-    return torch.stack(looks)
-
-
-# ------------------------------------------------------------------------------------------------ Theorem 2
-def closed_form(W1: Tensor, W2: Tensor, own: Tensor, x: Tensor, lr: float, gate: bool) -> Tensor:
-    """Eqs. 11-13: the fall of every hidden activation at x after one step on the samples ``own``, all of class 0.
-
-    The printed form (``gate=False``) forgets that an inactive neuron passes no gradient back: ReLU's derivative.
-    """
-    before = own @ W1.T
-    p = torch.softmax(torch.relu(before) @ W2.T, 1)
-    push = (p[:, :1] - 1) * W2[0] + p[:, 1:] * W2[1]  # [sample, neuron]
-    if gate:
-        push = push * (before > 0)
-    at = W1 @ x
-    return torch.relu(at) - torch.relu(at - lr * ((own @ x) @ push))
-
-
-def real_fall(W1: Tensor, W2: Tensor, own: Tensor, x: Tensor, lr: float) -> Tensor:
-    """The same fall, by taking the step: autograd on the summed cross-entropy."""
-    w = W1.clone().requires_grad_()
-    target = torch.zeros(len(own), dtype=torch.int64)
-    (g,) = torch.autograd.grad(F.cross_entropy(torch.relu(own @ w.T) @ W2.T, target, reduction="sum"), w)
-    return torch.relu(W1 @ x) - torch.relu((W1 - lr * g) @ x)
-
-
-class Falls(NamedTuple):
-    """The fall of every hidden neuron of many networks, three times."""
-
-    real: Tensor
-    gated: Tensor
-    printed: Tensor
-
-
-@cache
-def random_falls(positive: bool, networks: int = 200) -> Falls:
-    """Theorem 2 on random networks; with ``positive`` weights and inputs every neuron is active everywhere."""
-    rng = torch.Generator().manual_seed(0)
-
-    def draw(*shape: int) -> Tensor:
-        values = torch.randn(*shape, generator=rng, dtype=torch.float64)
-        return values.abs() if positive else values
-
-    found = []
-    for _ in range(networks):
-        W1, W2, own, x = draw(HIDDEN, 12) / 12**0.5, draw(2, HIDDEN) / HIDDEN**0.5, draw(6, 12), draw(12)
-        closed = (closed_form(W1, W2, own, x, 0.05, gate) for gate in (True, False))
-        found.append(torch.stack([real_fall(W1, W2, own, x, 0.05), *closed]))
-    return Falls(*torch.cat(found, 1))
-
-
-def collapsed_falls(networks: int = 200) -> Tensor:
-    """The falls of class 2's bound neurons in networks with w2[c] = A h[c] (Eq. 2), where x_k . x > 0."""
-    rng = torch.Generator().manual_seed(0)
-    found = []
-    for _ in range(networks):
-        W1 = torch.randn(HIDDEN, 12, generator=rng, dtype=torch.float64)
-        one, two = torch.rand(2, 12, generator=rng, dtype=torch.float64)
-        h = torch.relu(torch.stack([one, two]) @ W1.T)
-        falls = real_fall(W1, 0.1 * h, one[None], two, 0.05)
-        found.append(falls[h[1] > h[0]])
-    return torch.cat(found)
-
-
-# ------------------------------------------------------------------------------------------------ claims
 def claims(data_dir: Path | None = None) -> list[Claim]:
     return [*_example_claims(), *_theorem_claims(), *_drift_claims(data_dir)]
 
@@ -230,7 +139,7 @@ def picture(to: Path, data_dir: Path | None = None) -> None:
     fig.save(figure, to)
 
 
-def _example_panel(ax: fig.Axes) -> None:
+def _example_panel(ax: Axes) -> None:
     """Example 1: before, after FedAvg's step, after FedNLR's step."""
     bars = {"before": example()[0], "after, FedAvg": example()[1], "after, FedNLR": example("fednlr")[1]}
     for i, ((name, values), colour) in enumerate(zip(bars.items(), (fig.GREY, fig.BLUE, fig.ORANGE), strict=True)):
@@ -244,7 +153,7 @@ def _example_panel(ax: fig.Axes) -> None:
     fig.legend(ax, "upper right")
 
 
-def _theorem_panel(ax: fig.Axes) -> None:
+def _theorem_panel(ax: Axes) -> None:
     falls = random_falls(False)
     some = torch.arange(0, len(falls.real), 4)
     ax.plot(falls.real[some], falls.printed[some], ".", ms=3, color=fig.RED, label="as printed")
@@ -253,7 +162,7 @@ def _theorem_panel(ax: fig.Axes) -> None:
     fig.legend(ax, "upper left")
 
 
-def _pairs_panel(ax: fig.Axes, name: str, plain: Tensor, calm: Tensor) -> None:
+def _pairs_panel(ax: Axes, name: str, plain: Tensor, calm: Tensor) -> None:
     low, high = float(torch.minimum(plain, calm).min()) * 100, float(torch.maximum(plain, calm).max()) * 100
     ax.plot([low, high], [low, high], color="black", lw=0.8)
     ax.axhline(0, color=fig.GREY, lw=0.6)
@@ -266,7 +175,7 @@ def _pairs_panel(ax: fig.Axes, name: str, plain: Tensor, calm: Tensor) -> None:
     fig.legend(ax, "upper left")
 
 
-def _neuron_panel(ax: fig.Axes, run: Drift) -> None:
+def _neuron_panel(ax: Axes, run: Drift) -> None:
     """Table 4 as a picture: one class's activations before and after the client of another class trained."""
     client, other = int(torch.nonzero(run.own == 0)[0]), 1
     order = run.before[other].argsort(descending=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
 
@@ -33,7 +33,7 @@ def label(ax: Axes, title: str, x: str, y: str) -> None:
     ax.set_ylabel(y, fontsize=9)
 
 
-def legend(ax: Axes, where: str = "best") -> None:
+def legend(ax: Axes, where: Any = "best") -> None:
     ax.legend(fontsize=8, frameon=False, loc=where)
 
 

@@ -1,0 +1,147 @@
+"""The documentation keeps its word: a page for every method, tables that agree with the code, commands that run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.main import main
+from holdfast.expr import show
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+METHODS = DOCS / "methods"
+PAGES = sorted(p for p in METHODS.glob("*.md") if p.name != "README.md")
+PAPERS = ("fedbug", "fednlr", "fedagg", "fnr", "fedmrur")
+SMALL = ("--rounds", "1", "--clients", "4", "--cohort", "2", "--epochs", "1", "--quiet")
+
+
+def cli(*args: str) -> str:
+    """What a command prints; it must end well."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
+        main(list(args))
+    assert not end.value.code, err.getvalue()
+    return out.getvalue()
+
+
+def index() -> dict[str, str]:
+    """The page of every method that the index links by its name."""
+    return dict(re.findall(r"\[`([\w-]+)`\]\(([\w-]+\.md)\)", (METHODS / "README.md").read_text(encoding="utf-8")))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def tables(page: Path) -> dict[str, list[list[str]]]:
+    """The rows of every table of parameters on a page, by the part it is of."""
+    pattern = r"^Of `([\w-]+)`:\n\n\| name \| default \| range \| meaning \|\n\|[-|]+\|\n((?:\|.*\n)+)"
+    text = page.read_text(encoding="utf-8")
+    return {
+        name: [[cell.strip().strip("`") for cell in row.strip("|").split(" | ")] for row in rows.splitlines()]
+        for name, rows in re.findall(pattern, text, re.MULTILINE)
+    }
+
+
+def methods() -> list[str]:
+    """Every method there is, but for parts that other tests have made."""
+    return [row["name"] for row in json.loads(cli("methods", "--json")) if not row["name"].startswith("toy-")]
+
+
+def expected(parameter: dict[str, Any]) -> list[str]:
+    default = parameter["default"]
+    default = tuple(default) if isinstance(default, list) else default
+    limits = parameter["range"] or ("true or false" if isinstance(default, bool) else "any")
+    return [parameter["name"], show(default), limits, parameter["meaning"]]
+
+
+def test_every_method_has_a_page_linked_from_the_index() -> None:
+    linked = index()
+    missing = [name for name in methods() if name not in linked]
+    assert not missing, f"no page in docs/methods/README.md for {', '.join(missing)}"
+    strangers = [name for name in linked if name not in methods()]
+    assert not strangers, f"the index names methods that do not exist: {', '.join(strangers)}"
+    assert set(linked.values()) == {p.name for p in PAGES}
+
+
+def test_parameter_tables_agree_with_the_code() -> None:
+    linked = index()
+    for name in methods():
+        page = METHODS / linked[name]
+        for part in json.loads(cli("methods", name, "--json"))["parts"]:
+            want = [expected(p) for p in part["parameters"]]
+            found = tables(page).get(part["name"], [])
+            assert found == want, f"{page.name}: the table of {part['name']} should be {want}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_pages_have_every_section(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for section in ("The update", "Parameters", "What differs from the paper", "When to use it", "Cost per round"):
+        assert f"\n## {section}\n" in text, f"{page.name} lacks the section {section}"
+    assert blocks(page, "sh"), f"{page.name} has no command to run"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_commands_run(page: Path, tmp_path: Path) -> None:
+    """Each once, on a small federation: later flags override those on the page."""
+    for number, block in enumerate(blocks(page, "sh")):
+        words = shlex.split(block.replace("\\\n", " "))
+        assert words[:2] == ["holdfast", "run"], f"{page.name}: {block}"
+        out = tmp_path / str(number)
+        cli(*words[1:], *SMALL, "--out", str(out))
+        assert (out / "summary.json").exists()
+
+
+@pytest.mark.parametrize("page", [DOCS / "data.md", DOCS / "models.md"], ids=lambda p: p.stem)
+def test_python_examples_run(page: Path) -> None:
+    for block in blocks(page, "python"):
+        if "import datasets" in block:
+            try:
+                import datasets  # noqa: F401
+            except ImportError:
+                continue
+        exec(compile(block, str(page), "exec"), {"__name__": page.stem})
+
+
+def test_the_table_of_models_is_that_of_the_command() -> None:
+    text = (DOCS / "models.md").read_text(encoding="utf-8")
+    for row in json.loads(cli("models", "--json")):
+        units = ", ".join(f"{n} {unit}{'s' if n != 1 else ''}" for unit, n in row["blocks"].items())
+        assert f"| `{row['name']}` | {row['parameters']:,} | {row['mflop']:,.1f} | {units} |" in text, row["name"]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda p: str(p.relative_to(DOCS)))
+def test_links_and_paths(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not re.match(r"[a-z]+:", target) and not target.startswith("#"):
+            assert (page.parent / target.split("#")[0]).exists(), f"{page.name}: no {target}"
+    absolute = re.findall(r"(?<![\w.:/`<>])/(?:home|root|work|tmp|usr|Users|mnt)\b\S*", text)
+    assert not absolute, f"{page.name} names paths of one machine: {absolute}"
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_papers_pages_have_a_small_picture(name: str) -> None:
+    picture = DOCS / "pictures" / f"{name}.png"
+    assert f"(../pictures/{name}.png)" in (METHODS / f"{name}.md").read_text(encoding="utf-8")
+    assert picture.stat().st_size < 100_000
+
+
+def test_the_study_is_the_one_the_pages_report() -> None:
+    """Every row of the study stands on the page of its method, in the numbers of the file."""
+    found = json.loads((DOCS / "digits_study.json").read_text(encoding="utf-8"))["results"]
+    homes = {"fedavg": "README", "fedbug": "fedbug", "fednlr": "fednlr", "fedagg": "fedagg", "fnr": "fnr"}
+    for rows in found.values():
+        for name, row in rows.items():
+            page = METHODS / f"{homes.get(name, 'fedmrur')}.md"
+            want = f"| `{row['method']}` | {row['lr']:g} | {100 * row['mean']:.1f} ± {100 * row['std']:.1f} |"
+            assert want in page.read_text(encoding="utf-8"), f"{page.name} lacks {want}"
