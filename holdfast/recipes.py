@@ -57,6 +57,9 @@ RECIPES: dict[str, Recipe] = {
     "fedlc": Recipe(
         "fedlc", "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration"
     ),
+    "feddc": Recipe("feddyn(0.1)+scaffold", "Gao et al. 2022, FedDC: Local Drift Decoupling and Correction"),
+    "fedspeed": Recipe("feddyn(0.1)+sam(0.1)", "Sun et al. 2023, FedSpeed: Larger Local Interval"),
+    "ccvr": Recipe("ccvr", "Luo et al. 2021, No Fear of Heterogeneity: Classifier Calibration"),
     "moon": Recipe("moon", "Li et al. 2021, Model-Contrastive Federated Learning"),
     "fedbug": Recipe("fedbug", "Kao and Wang 2023, FedBug: A Bottom-Up Gradual Unfreezing Framework"),
     "fedbug-topdown": Recipe("fedbug(order=top-down)", "Kao and Wang 2023, FedBug, ablation of Fig. 4"),

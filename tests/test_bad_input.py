@@ -516,6 +516,19 @@ def test_bad_labels(y: Tensor, words: str):
         holdfast.from_arrays(X, y)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [{"data": "mnist"}, {"split": "iid"}, {"clients": 50}, {"public": 0.5}, {"augment": True}, {"data_dir": "nowhere"}],
+    ids=str,
+)
+def test_what_a_federation_has_decided_cannot_be_set(setting: dict[str, object]):
+    """Silently ignored it would stand in the config of a run that it did not touch."""
+    federation = holdfast.federate(holdfast.from_arrays(X, Y), "dirichlet(1)", clients=3)
+    with pytest.raises(HoldfastError, match=next(iter(setting))):
+        holdfast.run("fedavg", federation, Says(lambda y: y), rounds=1, out="here", **setting)
+    assert not files()
+
+
 # -- updates that are not finite --------------------
 @dataclass(frozen=True)
 class Spoil(holdfast.Part):

@@ -90,6 +90,14 @@ def test_slices_change_nothing(slice, method):
     assert_close(sliced.after[2], once(method, "vector").after[2], 1e-10)
 
 
+@pytest.mark.parametrize("method", ["fedagg", "scaffold+fedbug+clip(1)+decay"])
+def test_tracing_the_step_changes_nothing(method, monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda traced, **_: traced)
+    chance = {"cohort": None, "participation": 0.6, "rounds": 2}
+    traced = train(method, engine="vector", compile=True, **chance)
+    assert_agree(train(method, engine="loop", **chance), traced)
+
+
 # -- nothing comes from nothing --------------------------------------------------------------------------------------
 @every_engine
 @pytest.mark.parametrize("method", [m for m in METHODS if not Method.parse(m).filling("trips")])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+import holdfast
 from holdfast import HoldfastError, Net, keys, to_groupnorm
 from holdfast.models.dropout import Dropout
 
@@ -96,6 +97,34 @@ def test_features_are_the_input_of_the_head():
     module(x)
     net = Net(module, FLAT, 3)
     torch.testing.assert_close(net(net.initial, x).features, seen[0])
+
+
+def trained(module: nn.Module) -> dict[str, Tensor]:
+    data = holdfast.from_arrays(torch.randn(60, 4), torch.arange(60) % 3)
+    return holdfast.run("fedavg", holdfast.federate(data, "iid", clients=2), module, rounds=1, steps=2).state_dict()
+
+
+@pytest.mark.parametrize("make", [mlp, Residual, Twice])
+def test_a_trained_model_is_loaded_into_the_module(make: Callable[[], nn.Module]):
+    """As the README has it; buffers, which nobody trains, are there too."""
+    module = make()
+    before = copy.deepcopy(module)
+    module.load_state_dict(trained(module))
+    assert all(not torch.equal(p, q) for p, q in zip(module.parameters(), before.parameters(), strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(module.buffers(), before.buffers(), strict=True))
+
+
+def test_a_layer_that_the_user_froze_is_refused_or_stays():
+    module = mlp()
+    module[0].requires_grad_(False)
+    try:
+        found = trained(module)
+    except HoldfastError as error:
+        words = str(error)
+    else:
+        words = ""
+        assert torch.equal(found["0.weight"], module[0].weight)
+    assert not words or "0.weight" in words
 
 
 # -- the head --------------------

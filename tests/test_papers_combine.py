@@ -71,7 +71,7 @@ def dealt(t: int, cohort: Sequence[int], trip: int = 0, epochs: int = 2) -> Batc
 Play = Callable[[Layers, Batches, float, int, list[int]], Tensor]  # (model, batches, lr, round, cohort) -> new model
 
 
-def assert_follows(ran: Ran, layers: Layers, play: Play, epochs: int = 2, relative: float = 1e-9) -> None:
+def assert_follows(ran: Ran, layers: Layers, play: Play, epochs: int = 2, relative: float = 1e-12) -> None:
     """After every round the run stands where the reference stands, which saw the same cohorts and batches."""
     first, at = ref.flatten(layers), layers
     assert len({tuple(record.cohort) for record in ran.history}) > 1

@@ -217,6 +217,15 @@ def test_one_ctrl_c_ends_the_round_and_a_second_one_does_not_wait(
     assert facts("here") == facts("whole")
 
 
+def test_an_extended_run_that_is_stopped_is_not_finished(monkeypatch: pytest.MonkeyPatch):
+    some = (*TINY, "--cohort", "6", "--engine", "loop", "--out", "here", "--rounds")
+    good("run", "toy-ctrl-c", *some, "1")
+    monkeypatch.setenv("PRESS", "yes")
+    assert call("run", "--resume", "--out", "here", "--rounds", "4", "--quiet").code == 130
+    assert len(lines("here")) == 2
+    assert not Path("here/summary.json").exists(), "that of the shorter run"
+
+
 # -- finished, extended, changed --------------------
 def test_a_finished_run_is_left_as_it_is_and_says_so():
     good("run", "scaffold", *TINY, "--out", "here")

@@ -64,20 +64,19 @@ class Replay:
         self, local: Local, step: Callable[..., Any], fixed: Fixed, moving: Moving, ragged: bool, compiled: bool
     ) -> None:
         self.local, self.step, self.ragged = local, step, ragged
-        self.run = flat_function(self._once, (fixed, moving), compiled)
+        self.fixed: Fixed = own(fixed)
+        self.moving: Moving = own(moving)._replace(w=aligned(moving.w))
+        self.run = flat_function(self._once, (self.fixed, self.moving), compiled)
         self.spec = tree_flatten(moving)[1]
-        self.graph: torch.cuda.CUDAGraph | None = None
-        if moving.w.is_cuda:
-            self.fixed, self.moving = own((fixed, moving))
-            self.graph = self._capture()
+        self.graph = self._capture() if moving.w.is_cuda else None
 
     def steps(self, fixed: Fixed, moving: Moving, times: int) -> Moving:
         """Take so many steps."""
         if self.graph is None:
+            now: Moving = moving
             for _ in range(times):
-                found = self.run(*tree_flatten((fixed, moving))[0])
-                moving = Moving(*tree_unflatten(found, self.spec))
-            return moving
+                now = tree_unflatten(self.run(*tree_flatten((fixed, now))[0]), self.spec)
+            return now
         tree_map(lambda buffer, value: buffer.copy_(value), (self.fixed, self.moving), (fixed, moving))
         for _ in range(times):
             self.graph.replay()
@@ -124,12 +123,24 @@ def flat_function(function: Callable[..., Any], args: tuple[Any, ...], compiled:
         return outputs
 
     traced: Callable[..., list[Tensor]] = make_fx(flat)(*inputs)
-    return torch.compile(traced, dynamic=False) if compiled else traced
+    if not compiled:
+        return traced
+    # What a pooling layer gives is read by every window of the next convolution: compute it once.
+    return torch.compile(traced, dynamic=False, options={"realize_reads_threshold": 3})
 
 
 def own(tree: Any) -> Any:
     """The same tensors in memory of their own."""
     return tree_map(lambda t: t.clone(memory_format=torch.contiguous_format), tree)
+
+
+def aligned(w: Tensor) -> Tensor:
+    """The rows of ``w`` in memory that starts each at a multiple of 128 bytes: matrix products want that."""
+    step = 128 // w.element_size()
+    room = w.new_zeros(w.shape[0], -(-w.shape[1] // step) * step)
+    rows = room[:, : w.shape[1]]
+    rows.copy_(w)
+    return rows
 
 
 def shape_of(*trees: Any) -> tuple[Any, ...]:

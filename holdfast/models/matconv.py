@@ -6,8 +6,82 @@ Under ``vmap`` a convolution becomes a grouped one, far from what a GPU can do. 
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Pair = tuple[int, int]
+FEW = 64 * 256  # a kernel with fewer numbers gives a GPU too few sums to run side by side
+
+
+class Windows(torch.autograd.Function):
+    """All windows of images [in, batch, height, width] as columns: [in * kh * kw, batch * rows * columns].
+
+    The backward pass adds the taps of the kernel one by one: plain shifted sums, which a compiler fuses into one.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, size: Pair, stride: Pair) -> Tensor:
+        windows = x.unfold(2, size[0], stride[0]).unfold(3, size[1], stride[1])
+        return windows.permute(0, 4, 5, 1, 2, 3).flatten(3).flatten(0, 2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Pair, Pair], output: Tensor) -> None:
+        x, ctx.size, ctx.stride = inputs
+        ctx.shape = x.shape
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        (kh, kw), (sh, sw) = ctx.size, ctx.stride
+        channels, batch, height, width = ctx.shape
+        rows, columns = (height - kh) // sh + 1, (width - kw) // sw + 1
+        taps = g.reshape(channels, kh, kw, batch, rows, columns)
+        total = g.new_zeros(())
+        for i in range(kh):
+            for j in range(kw):
+                total = total + place(taps[:, i, j], (i, j), (sh, sw), (height, width))
+        return total, None, None
+
+
+class Product(torch.autograd.Function):
+    """Kernel [out, K] times windows [K, n].
+
+    A small kernel's gradient, few results with long sums, is cut into ``parts`` sums that run side by side.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(kernel: Tensor, windows: Tensor, parts: int) -> Tensor:
+        return kernel @ windows
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        kernel, windows, ctx.parts = inputs
+        ctx.save_for_backward(kernel, windows)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
+        kernel, windows = ctx.saved_tensors
+        if ctx.parts == 1:
+            return g @ windows.T, kernel.T @ g, None
+        pieces = (t.unflatten(1, (ctx.parts, -1)).transpose(0, 1) for t in (g, windows))
+        left, right = pieces
+        return (left @ right.transpose(1, 2)).sum(0), kernel.T @ g, None
+
+
+def place(tap: Tensor, offset: Pair, stride: Pair, size: Pair) -> Tensor:
+    """Lay [..., rows, columns] out on zeros of ``size``: from ``offset`` on, ``stride`` apart."""
+    (sh, sw), (rows, columns) = stride, tap.shape[-2:]
+    if stride != (1, 1):
+        spread = F.pad(tap[..., :, None, :, None], (0, sw - 1, 0, 0, 0, sh - 1))
+        tap = spread.reshape(*tap.shape[:-2], rows * sh, columns * sw)
+    right, below = size[1] - offset[1] - columns * sw, size[0] - offset[0] - rows * sh
+    return F.pad(tap, (offset[1], right, offset[0], below))
 
 
 class MatConv2d(nn.Module):
@@ -16,21 +90,29 @@ class MatConv2d(nn.Module):
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
         self.weight, self.bias = conv.weight, conv.bias
-        self.size, self.stride = conv.kernel_size, conv.stride
         assert not isinstance(conv.padding, str)
-        self.padding = conv.padding
+        self.size, self.stride, self.padding = pair(conv.kernel_size), pair(conv.stride), pair(conv.padding)
 
     def forward(self, x: Tensor) -> Tensor:
+        kernel: Tensor
+        windows: Tensor
+        out: Tensor
         (kh, kw), (sh, sw), (ph, pw) = self.size, self.stride, self.padding
-        batch = x.shape[0]
         x = F.pad(x.transpose(0, 1), (pw, pw, ph, ph))  # [in, batch, height, width]
-        windows = x.unfold(2, kh, sh).unfold(3, kw, sw)  # [in, batch, rows, columns, kh, kw]
-        rows, columns = windows.shape[2:4]
-        flat = windows.permute(0, 4, 5, 1, 2, 3).reshape(-1, batch * rows * columns)
-        out = self.weight.flatten(1) @ flat
+        _, batch, height, width = x.shape
+        rows, columns = (height - kh) // sh + 1, (width - kw) // sw + 1
+        kernel, windows = self.weight.flatten(1), Windows.apply(x, self.size, self.stride)  # type: ignore[no-untyped-call]
+        odd = -kernel.shape[1] % 4  # rows of 16 bytes keep the matrix units busy
+        if odd:
+            kernel, windows = F.pad(kernel, (0, odd)), F.pad(windows, (0, 0, 0, odd))
+        out = Product.apply(kernel, windows, batch if kernel.numel() < FEW else 1)  # type: ignore[no-untyped-call]
         if self.bias is not None:
             out = out + self.bias[:, None]
         return out.reshape(-1, batch, rows, columns).transpose(0, 1)
+
+
+def pair(values: tuple[int, ...]) -> Pair:
+    return values[0], values[1]
 
 
 def fits(conv: nn.Module) -> bool:

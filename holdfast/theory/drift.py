@@ -30,7 +30,10 @@ HIDDEN = 25
 ACCURACY = 0.88  # of the model that the paper picks
 SEEDS = (0, 1, 2)
 MOST = 200  # rounds to get there
-SETTINGS = {"steps": 5, "batch": 64, "lr": 0.1, "model": f"mlp(width={HIDDEN}, depth=1)", "split": "classes(1)"}
+SETTINGS = {
+    "split": "classes(1)", "model": f"mlp(width={HIDDEN}, depth=1)", "steps": 5, "batch": 64, "lr": 0.1,
+    "device": "cpu",
+}  # fmt: skip
 
 
 class Drift(NamedTuple):

@@ -20,7 +20,10 @@ from holdfast.theory.watch import Watch, seen
 
 ROUNDS, COHORT = 30, 10
 METHODS = ("fedavg", "fedmrur")
-SETTINGS = {"data": "digits", "split": "dirichlet(0.1)", "cohort": COHORT, "model": "mlp(width=50, depth=1)"}
+SETTINGS = {
+    "data": "digits", "split": "dirichlet(0.1)", "cohort": COHORT, "model": "mlp(width=50, depth=1)", "epochs": 2,
+    "device": "cpu",
+}  # fmt: skip
 
 
 def stretch(deltas: Tensor) -> Tensor:

@@ -1,0 +1,143 @@
+"""CCVR: after training, the head is refitted to Gaussians that stand in for everybody's features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from holdfast import keys
+from holdfast.errors import HoldfastError
+from holdfast.named import param
+from holdfast.part import Client, Part, Round, Tensors
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+    from holdfast.data.federation import Federation
+    from holdfast.method import Method
+    from holdfast.models.net import Net
+
+OWN = 0xCC  # what makes this part's keys its own
+EPS = torch.finfo(torch.float64).eps
+
+
+@dataclass(frozen=True)
+class Ccvr(Part):
+    """Classifier calibration with virtual representations (Alg. 1 of the paper). Skewed clients bias the head more than
+    the layers below it. All clients run the served model over their data and send, for every class c, the number of
+    samples and the sums of their features z and of z z^T; the server gets the totals n_c, a_c and B_c:
+
+        mu_c    = a_c / n_c
+        Sigma_c = (B_c - n_c * mu_c mu_c^T) / (n_c - 1)
+        z_c     ~ N(mu_c, Sigma_c),    M_c = features * classes * n_c / sum n    of them
+        head    = argmin mean cross-entropy(head(z_c), c),   from the trained head, by ``steps`` steps
+
+    From raw sums mean and covariance are those of the pooled features, however the classes are dealt to clients. Features
+    are drawn with the symmetric root of Sigma_c, which exists when Sigma_c is singular, where Cholesky's does not;
+    eigenvalues that are rounding noise count as zero. The steps are Nesterov's, over all virtual features at once, with
+    the length stride/L for which the convex loss surely falls: L is half the largest eigenvalue of mean z z^T.
+
+    Only the served model has the new head: training goes on with the old one, and the new one is served only as long as
+    the model below it is the one it was fitted to, that is, until the next round. Tukey's power transform of the paper
+    is left out, since the head would then read other numbers than the network's features.
+    """
+
+    name = "ccvr"
+    paper = "Luo et al. 2021, No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data"
+
+    features: int = param(500, "virtual features per class, in the mean over classes", low=1)
+    steps: int = param(100, "steps of the refit; 0 is FedAvg", low=0)
+    stride: float = param(1.0, "length of a step; 1 is the longest that surely descends", above=0, high=1)
+    every: int = param(0, "refit after every so many rounds, and after the last; 0: only after the last", low=0)
+
+    def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
+        serving = [p.name for p in method.filling("serve")]
+        if serving[-1] != self.name:
+            raise HoldfastError(
+                f"ccvr refits the head of the model that {serving[-1]} serves, and must stand behind it: write "
+                f"{serving[-1]}+ccvr"
+            )
+
+    def due(self, round: int, rounds: int) -> bool:
+        return round == rounds or (self.every > 0 and round % self.every == 0)
+
+    def init_server(self, w: Tensor, N: int) -> Tensors:
+        return {"shift": torch.zeros_like(w)}
+
+    def absorb(self, s: Tensors, r: Round) -> Tensors:
+        return {"shift": torch.zeros_like(s["shift"])}
+
+    def survey(self, c: Client) -> Tensors:
+        classes = torch.arange(c.net.classes, device=c.w0.device)
+        totals: list[Tensor] = []
+        for batch in c.samples():
+            z = c.net(c.w0, batch.x).features.to(torch.float64)
+            z = torch.where(batch.mask[:, None], z, 0.0)
+            member = ((batch.y[:, None] == classes) & batch.mask[:, None]).to(torch.float64)
+            squares = torch.stack([upper((z * m[:, None]).T @ z) for m in member.unbind(1)])
+            found = [member.sum(0), member.T @ z, squares]
+            totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
+        return {"count": totals[0], "sum": totals[1], "squares": totals[2]}
+
+    def digest(self, s: Tensors, r: Round) -> Tensors:
+        layout, pieces = r.net.layout, r.net.layout.split(r.w)
+        if not all(bool(torch.isfinite(t).all()) for t in r.uploads.values()):
+            return s  # features that overflow have no covariance: the model is served as it is
+        z, y = virtual(r.uploads, self.features, keys.key(r.key(), OWN))
+        shape = [name for name in layout.names if name in layout.head]
+        head = torch.cat([pieces[name].reshape(r.net.classes, -1) for name in shape], 1).to(torch.float64)
+        inputs = torch.cat([z if pieces[name].dim() == 2 else torch.ones_like(z[:, :1]) for name in shape], 1)
+        change = refit(head, inputs, y, self.steps, self.stride) - head
+        widths = [pieces[name][0].numel() for name in shape]
+        moved = dict(zip(shape, torch.split(change, widths, 1), strict=True))
+        shift = layout.join({name: moved.get(name, torch.zeros_like(p)).to(r.w.dtype) for name, p in pieces.items()})
+        return {"shift": shift}
+
+    def serve(self, s: Tensors, w: Tensor) -> Tensor:
+        return w + s["shift"]
+
+
+def upper(square: Tensor) -> Tensor:
+    """The entries on and above the diagonal: all there is to a symmetric matrix."""
+    rows, columns = torch.triu_indices(*square.shape, device=square.device)
+    return square[rows, columns]
+
+
+def gaussian(count: Tensor, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of a class's features and the symmetric root of their unbiased covariance, from the raw sums."""
+    d = len(total)
+    rows, columns = torch.triu_indices(d, d, device=total.device)
+    raw = total.new_zeros(d, d)
+    raw[rows, columns] = raw[columns, rows] = squares
+    mean = total / count
+    covariance = (raw - count * torch.outer(mean, mean)) / (count - 1).clamp(min=1)
+    values, vectors = torch.linalg.eigh(covariance)
+    noise = max(EPS**0.5 * float(values[-1]), 1000 * EPS * float((raw.diagonal() / count).max()))
+    root = torch.where(values > noise, values, 0.0).sqrt()
+    return mean, (vectors * root) @ vectors.T
+
+
+def virtual(sums: Tensors, features: int, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Features drawn from every class's Gaussian, as many as its share of the samples asks for, and their classes."""
+    count = sums["count"]
+    z, y = [], []
+    for c in count.nonzero().flatten().tolist():
+        mean, root = gaussian(count[c], sums["sum"][c], sums["squares"][c])
+        number = max(1, round(features * len(count) * float(count[c] / count.sum())))
+        z.append(mean + keys.normal(keys.key(key, c), (number, len(mean)), torch.float64) @ root)
+        y.append(torch.full((number,), c, device=count.device))
+    return torch.cat(z), torch.cat(y)
+
+
+def refit(head: Tensor, z: Tensor, y: Tensor, steps: int, stride: float) -> Tensor:
+    """The head [classes, inputs] after some of Nesterov's steps on the mean cross-entropy over all inputs ``z``."""
+    size = stride / (torch.linalg.eigvalsh(z.T @ z / len(z))[-1] / 2)
+    truth = (y[:, None] == torch.arange(len(head), device=y.device)).to(z.dtype)
+    ahead = head
+    for k in range(steps):
+        error = torch.softmax(z @ ahead.T, 1) - truth
+        new = ahead - size * (error.T @ z) / len(z)
+        head, ahead = new, new + k / (k + 3) * (new - head)
+    return head
