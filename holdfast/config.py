@@ -47,6 +47,8 @@ class Config(Named):
         0.0, "public data: a fraction of the training data, held out of it; or test", low=0, below=1, choices=("test",)
     )
     augment: bool = param(False, "random crop and flip of images, on the device")
+    personal: int = param(0, "epochs in which every client tunes its own copy after the last round; 0: none", low=0)
+    personal_what: str = param("head", "what it tunes", choices=("head", "all"))
     eval_every: int = param(1, "evaluate every so many rounds (and after the last)", low=1)
     checkpoint_every: int = param(1, "write a checkpoint every so many rounds (and after the last)", low=1)
     engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector"))

@@ -26,6 +26,7 @@ from holdfast.models.zoo import make
 from holdfast.part import Part
 from holdfast.parts.clip import Clip
 from holdfast.parts.decay import Decay
+from holdfast.personal import TUNED, personalise
 from holdfast.simulation import Simulation
 
 
@@ -80,7 +81,9 @@ def run(
         history = _open(folder, simulation, resume, overwrite)
         on_start(simulation, len(history))
         score = _rounds(simulation, folder, history, on_round, stop)
-    summary = summary_of(simulation, history, folder)
+        summary = summary_of(simulation, history, folder)
+        if config.personal and len(history) >= config.rounds:
+            summary |= personalise(simulation, with_flags(TUNED[config.personal_what], config))
     if folder is not None and len(history) >= config.rounds:
         folder.finish(summary)
     return Result(config, history, summary, simulation.net, simulation.server.served(), score)

@@ -117,7 +117,7 @@ def test_a_name_like_no_other_lists_all():
         (("fedavg", "--rounds", "many"), "rounds many"),
         (("fedavg", "--rounds", "1.5"), "rounds 1.5"),
         (("fedavg", "--batch", "0"), "batch 0"),
-        (("fedavg", "--epochs", "0"), "epochs 0"),
+        (("fedavg", "--epochs", "0"), "epochs"),
         (("fedavg", "--steps", "0"), "steps 0"),
         (("fedavg", "--eval-every", "0"), "eval_every 0"),
         (("fedavg", "--checkpoint-every", "0"), "checkpoint_every 0"),

@@ -89,15 +89,16 @@ def test_the_rates_applied_are_the_references(rates):
         ("fedagg(mode=fixed_point)", {"sweeps": 10}),
         ("fedagg(0.5, mode=fixed_point, sweeps=2, epsilon=1e-9)", {"alpha": 0.5, "sweeps": 2, "epsilon": 1e-9}),
         ("fedagg(mode=fixed_point, sweeps=50, epsilon=0.3)", {"sweeps": 50, "epsilon": 0.3}),
+        ("fedagg(mode=fixed_point, min_rate=0.15, max_rate=0.2)", {"sweeps": 10, "clip": (0.15, 0.2)}),
     ],
-    ids=["default", "two sweeps", "stops early"],
+    ids=["default", "two sweeps", "stops early", "clipped"],
 )
 def test_the_fixed_point_agrees_with_the_reference(sum, how, problem, engine, monkeypatch):
     layers = start(problem, monkeypatch)
     ran = train(sum, FEDERATION, network(layers), engine=engine, **SETTINGS)
 
     def play(at, batches, lr, t, cohort):
-        return ref.fedagg_fixed_point_round(at, batches, lr, clip=(1e-3, 0.5), **how).w
+        return ref.fedagg_fixed_point_round(at, batches, lr, **({"clip": (1e-3, 0.5)} | how)).w
 
     assert_follows(ran, layers, play)
 

@@ -98,16 +98,20 @@ class MatConv2d(nn.Module):
         windows: Tensor
         out: Tensor
         (kh, kw), (sh, sw), (ph, pw) = self.size, self.stride, self.padding
+        weight, bias = self.weight, self.bias
+        if torch.is_autocast_enabled(x.device.type):
+            low = torch.get_autocast_dtype(x.device.type)
+            x, weight, bias = x.to(low), weight.to(low), None if bias is None else bias.to(low)
         x = F.pad(x.transpose(0, 1), (pw, pw, ph, ph))  # [in, batch, height, width]
         _, batch, height, width = x.shape
         rows, columns = (height - kh) // sh + 1, (width - kw) // sw + 1
-        kernel, windows = self.weight.flatten(1), Windows.apply(x, self.size, self.stride)  # type: ignore[no-untyped-call]
+        kernel, windows = weight.flatten(1), Windows.apply(x, self.size, self.stride)  # type: ignore[no-untyped-call]
         odd = -kernel.shape[1] % 4  # rows of 16 bytes keep the matrix units busy
         if odd:
             kernel, windows = F.pad(kernel, (0, odd)), F.pad(windows, (0, 0, 0, odd))
         out = Product.apply(kernel, windows, batch if kernel.numel() < FEW else 1)  # type: ignore[no-untyped-call]
-        if self.bias is not None:
-            out = out + self.bias[:, None]
+        if bias is not None:
+            out = out + bias[:, None]
         return out.reshape(-1, batch, rows, columns).transpose(0, 1)
 
 

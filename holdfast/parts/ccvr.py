@@ -27,21 +27,21 @@ EPS = torch.finfo(torch.float64).eps
 class Ccvr(Part):
     """Classifier calibration with virtual representations (Alg. 1 of the paper). Skewed clients bias the head more than
     the layers below it. All clients run the served model over their data and send, for every class c, the number of
-    samples and the sums of their features z and of z z^T; the server gets the totals n_c, a_c and B_c:
+    samples, the sum of their features z and the sum of z z^T; the server adds these up to n_c, a_c and B_c:
 
         mu_c    = a_c / n_c
         Sigma_c = (B_c - n_c * mu_c mu_c^T) / (n_c - 1)
-        z_c     ~ N(mu_c, Sigma_c),    M_c = features * classes * n_c / sum n    of them
-        head    = argmin mean cross-entropy(head(z_c), c),   from the trained head, by ``steps`` steps
+        z       ~ N(mu_c, Sigma_c),   M_c = features * classes * n_c / sum n  of them
+        head    = argmin mean cross-entropy(head(z), c),   ``steps`` steps from the trained head
 
-    From raw sums mean and covariance are those of the pooled features, however the classes are dealt to clients. Features
-    are drawn with the symmetric root of Sigma_c, which exists when Sigma_c is singular, where Cholesky's does not;
-    eigenvalues that are rounding noise count as zero. The steps are Nesterov's, over all virtual features at once, with
-    the length stride/L for which the convex loss surely falls: L is half the largest eigenvalue of mean z z^T.
+    From raw sums, mean and covariance are those of the pooled features, however they are dealt to clients. Features are
+    drawn with the symmetric root of Sigma_c: it exists where Sigma_c is singular and Cholesky's does not. Eigenvalues
+    that are rounding noise count as zero. The steps are Nesterov's, over all virtual features at once, of the length
+    stride/L that surely lowers the convex loss: L is half the largest eigenvalue of mean z z^T.
 
-    Only the served model has the new head: training goes on with the old one, and the new one is served only as long as
-    the model below it is the one it was fitted to, that is, until the next round. Tukey's power transform of the paper
-    is left out, since the head would then read other numbers than the network's features.
+    Only the served model has the new head. Training goes on with the old one, and the new one is served as long as the
+    model below it is the one it was fitted to, that is, until the next round. Tukey's power transform of the paper is
+    left out: the head would read other numbers than the network's features.
     """
 
     name = "ccvr"
@@ -82,16 +82,16 @@ class Ccvr(Part):
         return {"count": totals[0], "sum": totals[1], "squares": totals[2]}
 
     def digest(self, s: Tensors, r: Round) -> Tensors:
-        layout, pieces = r.net.layout, r.net.layout.split(r.w)
         if not all(bool(torch.isfinite(t).all()) for t in r.uploads.values()):
             return s  # features that overflow have no covariance: the model is served as it is
+        layout, pieces = r.net.layout, r.net.layout.split(r.w)
+        names = [name for name in layout.names if name in layout.head]  # of the weight, and of the bias if there is one
+        head = torch.cat([pieces[name].reshape(r.net.classes, -1) for name in names], 1).to(torch.float64)
         z, y = virtual(r.uploads, self.features, keys.key(r.key(), OWN))
-        shape = [name for name in layout.names if name in layout.head]
-        head = torch.cat([pieces[name].reshape(r.net.classes, -1) for name in shape], 1).to(torch.float64)
-        inputs = torch.cat([z if pieces[name].dim() == 2 else torch.ones_like(z[:, :1]) for name in shape], 1)
+        inputs = torch.cat([z if pieces[name].dim() == 2 else torch.ones_like(z[:, :1]) for name in names], 1)
         change = refit(head, inputs, y, self.steps, self.stride) - head
-        widths = [pieces[name][0].numel() for name in shape]
-        moved = dict(zip(shape, torch.split(change, widths, 1), strict=True))
+        widths = [pieces[name][0].numel() for name in names]
+        moved = dict(zip(names, torch.split(change, widths, 1), strict=True))
         shift = layout.join({name: moved.get(name, torch.zeros_like(p)).to(r.w.dtype) for name, p in pieces.items()})
         return {"shift": shift}
 
@@ -133,7 +133,8 @@ def virtual(sums: Tensors, features: int, key: Tensor) -> tuple[Tensor, Tensor]:
 
 def refit(head: Tensor, z: Tensor, y: Tensor, steps: int, stride: float) -> Tensor:
     """The head [classes, inputs] after some of Nesterov's steps on the mean cross-entropy over all inputs ``z``."""
-    size = stride / (torch.linalg.eigvalsh(z.T @ z / len(z))[-1] / 2)
+    largest = torch.linalg.eigvalsh(z.T @ z / len(z))[-1].clamp(min=torch.finfo(z.dtype).tiny)
+    size = stride / (largest / 2)
     truth = (y[:, None] == torch.arange(len(head), device=y.device)).to(z.dtype)
     ahead = head
     for k in range(steps):

@@ -57,7 +57,7 @@ class FedGen(Part):
             target = torch.log_softmax(self.told(c, out, keys.key(k, 3), batch.y), 1).detach()
             mine = torch.log_softmax(out.logits, 1)
             loss = loss + self.beta * batch.mean((target.exp() * (target - mine)).sum(1))
-        return self.alpha * self.decay ** (c.round - 1) * loss
+        return self.alpha * self.decay ** (c.round - 1).to(loss.dtype) * loss
 
     def told(self, c: Client, out: Out, k: Tensor, y: Tensor) -> Tensor:
         """What the client's head says of generated features of the labels y."""

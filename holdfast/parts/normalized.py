@@ -12,7 +12,7 @@ from holdfast.part import Part, Round
 
 @dataclass(frozen=True)
 class Normalized(Part):
-    """Normalised aggregation (Eq. 8 and Alg. 1 of the paper):
+    """Normalised aggregation (Alg. 1, line 15 of the paper):
 
         update = (mean_i ||delta_i||) * (sum_i delta_i) / ||sum_i delta_i||
 

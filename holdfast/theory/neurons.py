@@ -13,7 +13,8 @@ from holdfast.models.net import Net
 from holdfast.parts.fednlr import FedNLR, factors
 from holdfast.theory.drift import HIDDEN
 
-# Fig. 1 prints the weights of Example 1. Only the gap of the second layer's two numbers matters.
+# The weights of Example 1 stand in Fig. 1 only, a drawing; these give every number of Eq. 9. Of the second layer only
+# the gap between its two numbers matters.
 FIRST = ((1.0, 1 / 3), (1 / 3, 1.0))
 SECOND = ((0.45, 0.0), (0.0, 0.45))
 OWN, OTHER = (1.0, 1 / 3), (1 / 3, 1.0)  # a sample of class 1, which client 1 has, and one of class 2
