@@ -58,7 +58,7 @@ RECIPES: dict[str, Recipe] = {
         "fedlc", "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration"
     ),
     "feddc": Recipe("feddyn(0.1)+scaffold", "Gao et al. 2022, FedDC: Local Drift Decoupling and Correction"),
-    "fedspeed": Recipe("feddyn(0.1)+sam(0.1)", "Sun et al. 2023, FedSpeed: Larger Local Interval"),
+    "fedspeed": Recipe("feddyn(0.1)+sam(rho=0.1)", "Sun et al. 2023, FedSpeed: Larger Local Interval"),
     "ccvr": Recipe("ccvr", "Luo et al. 2021, No Fear of Heterogeneity: Classifier Calibration"),
     "moon": Recipe("moon", "Li et al. 2021, Model-Contrastive Federated Learning"),
     "fedbug": Recipe("fedbug", "Kao and Wang 2023, FedBug: A Bottom-Up Gradual Unfreezing Framework"),
