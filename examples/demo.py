@@ -21,7 +21,7 @@ def main() -> None:
     table = Table("method", "accuracy", "mean of last 5", "rounds to 80%", "MB", "s")
     folders = []
     for method in METHODS:
-        watch = Watch(method, ROUNDS, quiet=False)
+        watch = Watch(method)
         begun = time.perf_counter()
         with watch:
             result = holdfast.run(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from holdfast.server import Server
 
 KEEP = 2
 MODEL = "model"
+NAME = re.compile(r"(server-\d{6,}|client-\d{6,}-\d{6,})\.safetensors")
 
 
 def save(folder: Path, round: int, server: Server, clients: Clients) -> None:
@@ -98,6 +100,9 @@ def _manifests(folder: Path) -> list[Path]:
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        names = [*manifest["server"], *manifest["clients"]]
+        if not manifest["server"] or not all(NAME.fullmatch(name) for name in names):
+            raise ValueError("names of files")
         return {
             "round": int(manifest["round"]),
             "server": dict(manifest["server"]),
@@ -135,7 +140,7 @@ def _read(path: Path, checksum: int, manifest: Path, manifests: list[Path]) -> d
 
 
 def _damaged(path: Path, manifest: Path, manifests: list[Path]) -> HoldfastError:
-    earlier = [m for m in manifests if m < manifest]
+    earlier = [m for m in manifests if m < manifest and path.name.encode() not in m.read_bytes()]
     if not earlier:
         return HoldfastError(
             f"{path} is missing or damaged and no earlier checkpoint is left: start anew with --overwrite"

@@ -33,7 +33,7 @@ class Config(Named):
     )
     model: str = param("mlp", "the network: linear, mlp, cnn, ...")
     head: str | None = param(None, "name of the model's last linear layer; default: found")
-    epochs: int = param(5, "passes over its data that a client makes in a round", low=1)
+    epochs: int | None = param(None, "passes over its data that a client makes in a round; default: 5", low=1)
     steps: int | None = param(None, "instead of --epochs: local steps in a round", low=1)
     batch: int = param(32, "samples in a local step", low=1)
     lr: float = param(0.1, "local learning rate", above=0)
@@ -67,6 +67,8 @@ class Config(Named):
         super().__post_init__()
         if self.cohort is not None and self.participation is not None:
             raise HoldfastError("cohort and participation exclude each other: give one of them")
+        if self.epochs is not None and self.steps is not None:
+            raise HoldfastError("epochs and steps exclude each other: give one of them")
         if self.cohort is not None and self.cohort > self.clients:
             raise HoldfastError(f"cohort {self.cohort} is larger than the {self.clients} clients of the federation")
 
@@ -77,6 +79,11 @@ class Config(Named):
             return max(1, round(self.participation * self.clients))
         return self.cohort or max(1, min(10, self.clients // 4))
 
+    @property
+    def passes(self) -> int:
+        """Local epochs of a round; a round of so many ``steps`` counts as one."""
+        return 1 if self.steps is not None else self.epochs or 5
+
     def changed(self, **values: Any) -> Config:
         """The same run with other values; an unknown name is an error."""
         for name in values:
@@ -86,7 +93,12 @@ class Config(Named):
 
     def to_toml(self) -> str:
         """As a TOML file; what is not set is left out."""
-        return "".join(f"{k} = {json.dumps(v)}\n" for k, v in asdict(self).items() if v is not None)
+        return "".join(f"{k} = {toml(v)}\n" for k, v in asdict(self).items() if v is not None)
+
+
+def toml(value: Any) -> str:
+    """A value as TOML has it: as JSON has it, but for surrogate pairs and DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 FIELDS = {f.name: f for f in fields(Config)}

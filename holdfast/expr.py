@@ -25,6 +25,7 @@ TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+DEEPEST, LONGEST = 20, 100  # of lists, of numbers
 WORDS: dict[str, Value] = {"true": True, "false": False, "none": None}
 
 
@@ -137,12 +138,14 @@ class _Reader:
         else:
             args.append(self.value())
 
-    def value(self) -> Value:
+    def value(self, depth: int = 0) -> Value:
         kind, token = self.kind, self.token
         if self.take("["):
+            if depth == DEEPEST:
+                raise HoldfastError(f"cannot read {self.text[:40]!r}...: lists go deeper than {DEEPEST}")
             items: list[Value] = []
             while not self.take("]"):
-                items.append(self.value())
+                items.append(self.value(depth + 1))
                 if not (self.kind == "mark" and self.token == "]"):
                     self.expect(",")
             return tuple(items)
@@ -153,4 +156,6 @@ class _Reader:
             return token[1:-1]
         if kind == "word":
             return WORDS.get(token.lower(), token)
+        if len(token) > LONGEST:
+            raise HoldfastError(f"cannot read {self.text[:40]!r}...: a number of {len(token)} digits")
         return int(token) if re.fullmatch(r"[+-]?\d+", token) else float(token)

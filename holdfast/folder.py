@@ -30,12 +30,15 @@ class RunFolder:
 
     def create(self, config: Config, overwrite: bool) -> None:
         """Start a new run here; an older one is kept unless it may be overwritten."""
-        if self.path.exists() and not self.path.is_dir():
-            raise HoldfastError(f"{self.path} is a file, not a folder for a run: choose another --out")
+        for path in (self.path, *self.path.parents):
+            if path.exists() and not path.is_dir():
+                raise HoldfastError(f"{path} is a file, not a folder for a run: choose another --out")
         if (self.path / CONFIG).exists():
             if not overwrite:
                 raise HoldfastError(f"{self.path} already holds a {self._state()} run: add --resume or --overwrite")
             self._remove()
+        elif overwrite and self.path.exists() and {p.name for p in self.path.iterdir()} <= set(OURS):
+            self._remove()  # a start that was cut off
         elif self.path.exists() and any(self.path.iterdir()):
             raise HoldfastError(f"{self.path} is not empty and holds no run: choose another --out")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -51,6 +54,19 @@ class RunFolder:
     def reopen(self, config: Config, done: int) -> list[Record]:
         """Go on with the run that is here: cut the history back to the checkpoint's round and return it."""
         records = read_history(self.path / HISTORY, done)
+        if done == 0 and (self.path / HISTORY).read_bytes().count(b"\n") > config.checkpoint_every:
+            raise HoldfastError(
+                f"{self.checkpoint} holds no checkpoint, though {self.path / HISTORY} has rounds: restore it, or start "
+                "anew with --overwrite"
+            )
+        if config.rounds < done:
+            raise HoldfastError(
+                f"the run here has {done} rounds already, more than {config.rounds}: leave --rounds out, or start anew "
+                "with --overwrite"
+            )
+        if config.rounds == done and (self.path / SUMMARY).exists():
+            return records
+        (self.path / SUMMARY).unlink(missing_ok=True)
         _replace(self.path / HISTORY, "".join(r.line() for r in records))
         _replace(self.path / CONFIG, config.to_toml())
         return records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,14 +27,15 @@ class Record:
     skipped: list[int] = field(default_factory=list)  # clients whose update was not finite
 
     def line(self) -> str:
-        return json.dumps(asdict(self)) + "\n"
+        known = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+        return json.dumps(known, allow_nan=False) + "\n"
 
 
 def read_history(path: Path, upto: int) -> list[Record]:
     """The records of rounds 1..upto. Later lines, left by a round that was cut off, are passed over."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
         raise HoldfastError(f"cannot read {path}: {error}") from error
     records: list[Record] = []
     for expected, line in zip(range(1, upto + 1), lines, strict=False):

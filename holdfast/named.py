@@ -55,7 +55,7 @@ def limits(f: Field[Any]) -> str:
     if m.get("choices"):
         return "one of " + ", ".join(m["choices"])
     if {"low", "high"} <= m.keys():
-        return f"in [{m['low']:g}, {m['high']:g}]"
+        return f"in [{m['low']}, {m['high']}]"
     if {"above", "high"} <= m.keys():
         return f"in ({m['above']:g}, {m['high']:g}]"
     if {"low", "below"} <= m.keys():
@@ -68,7 +68,7 @@ def limits(f: Field[Any]) -> str:
 
 def checked(owner: str, f: Field[Any], value: Any) -> Any:
     """The value of a parameter in its type, or an error that names owner, parameter and range."""
-    kind = str(f.type)
+    kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
     if value is None:
         if "None" in kind:
             return None

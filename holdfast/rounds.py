@@ -43,7 +43,8 @@ class Result:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The served model's parameters, to be loaded into the module that was trained."""
-        return {name: p.clone() for name, p in self.net.layout.split(self.w).items()}
+        buffers = {name: b.clone() for name, b in self.net.body.named_buffers()}
+        return buffers | {name: p.clone() for name, p in self.net.layout.split(self.w).items()}
 
 
 def run(
@@ -61,32 +62,43 @@ def run(
 ) -> Result:
     """Train a federation with a method; ``settings`` are the fields of ``Config``.
 
-    ``federation`` and ``model`` stand in for the settings data, split, clients and model; a model may be a name. With ``out`` the run is kept
-    in a folder and can be resumed; ``stop`` is asked after every round.
+    ``federation`` and ``model`` stand in for the settings data, split, clients and model; a model may be a name. With
+    ``out`` the run is kept in a folder and can be resumed; ``stop`` is asked after every round.
     """
     folder = RunFolder(Path(out)) if out is not None else None
-    asked = {"method": str(sum), **settings}
-    if federation is not None:
-        asked |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
-    if model is not None:
-        asked |= {"model": model if isinstance(model, str) else type(model).__name__}
+    asked = {"method": str(sum), **settings} | decided(federation, model, settings)
     module = None if isinstance(model, str) else model
-    config = Config().changed(**asked)
-    if resume:
-        if folder is None:
-            raise HoldfastError("resume needs the folder of the run: give out")
+    if not resume:
+        config = Config().changed(**asked)
+    elif folder is not None:
         config = same_run(folder.stored(), asked)
+    else:
+        raise HoldfastError("resume needs the folder of the run: give out")
     with arithmetic(config.precision):
         simulation = prepare(config, as_method(sum), federation, module)
         history = _open(folder, simulation, resume, overwrite)
-        on_start(simulation, len(history))
+        before = len(history)
+        on_start(simulation, before)
         score = _rounds(simulation, folder, history, on_round, stop)
         summary = summary_of(simulation, history, folder)
         if config.personal and len(history) >= config.rounds:
             summary |= personalise(simulation, with_flags(TUNED[config.personal_what], config))
-    if folder is not None and len(history) >= config.rounds:
+    if folder is not None and len(history) >= config.rounds and len(history) > before:
         folder.finish(summary)
     return Result(config, history, summary, simulation.net, simulation.server.served(), score)
+
+
+def decided(federation: Federation | None, model: nn.Module | str | None, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a federation or a model of the user's own decides; setting them as well is an error."""
+    found: dict[str, Any] = {}
+    if federation is not None:
+        for name in ("data", "data_dir", "split", "clients", "public", "augment"):
+            if name in settings:
+                raise HoldfastError(f"{name} is decided by the federation: leave it out, or give it to federate()")
+        found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
+    if model is not None:
+        found |= {"model": model if isinstance(model, str) else type(model).__name__}
+    return found
 
 
 def prepare(config: Config, sum: Method, federation: Federation | None, model: nn.Module | None) -> Simulation:

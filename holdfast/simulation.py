@@ -57,8 +57,7 @@ class Simulation:
         if self.engine_name == "vector" and products(config.convolution, net.device.type):
             net.use_products()
         self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
-        epochs = config.epochs if config.steps is None else 1
-        outings = [(method, epochs), *((Method(trip.sum), trip.epochs) for _, trip in self.trips)]
+        outings = [(method, config.passes), *((Method(trip.sum), trip.epochs) for _, trip in self.trips)]
         locals_ = [Local(net, m, federation, config.seed, e, number) for number, (m, e) in enumerate(outings)]
         compiled = config.compile if config.compile is not None else net.device.type == "cuda"
         rooms = [self._room(config, local.epochs, number) for number, local in enumerate(locals_)]
@@ -169,7 +168,7 @@ class Simulation:
         counts = torch.zeros(len(ids), fed.classes + 1, dtype=torch.int64, device=device)
         counts = counts.scatter_add(1, y, torch.ones_like(y))[:, :-1]
         steps = (n + self.config.batch - 1) // self.config.batch
-        S, K = steps, steps * self.config.epochs
+        S, K = steps, steps * self.config.passes
         if self.config.steps is not None:
             S = K = torch.full_like(n, self.config.steps)
         noise = fed.deal.noise
@@ -180,7 +179,7 @@ class Simulation:
         c = self.config
         return plan(
             who.own, who.n, who.id, words=(c.seed, t, trip), batch=c.batch,
-            epochs=c.epochs if epochs is None else epochs, steps=c.steps if epochs is None else None,
+            epochs=c.passes if epochs is None else epochs, steps=c.steps if epochs is None else None,
         )  # fmt: skip
 
     def _keep(self, good: Tensor, trained: Trained, who: Who) -> tuple[Trained, Who, list[int]]:

@@ -20,13 +20,13 @@ class Watch:
     Within ``with`` it starts with the first round, so that an error before that stands alone.
     """
 
-    def __init__(self, title: str, rounds: int, quiet: bool) -> None:
+    def __init__(self, title: str, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet)
         self.bar = Progress(
             TextColumn("[bold]{task.description}"), BarColumn(20), MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"), TimeRemainingColumn(), console=self.console,
         )  # fmt: skip
-        self.task = self.bar.add_task(title, total=rounds, state="")
+        self.task = self.bar.add_task(title, total=None, state="")
         self.started = False
         self.accuracy: float | None = None
         self.loss: float | None = None
@@ -34,7 +34,9 @@ class Watch:
 
     def start(self, simulation: Simulation, done: int) -> None:
         self.console.print(describe(simulation), highlight=False, soft_wrap=True)
-        if done:
+        if done == simulation.config.rounds:
+            self.console.print(f"finished already, with {done} rounds: nothing to do", highlight=False)
+        elif done:
             self.console.print(f"resuming after round {done}", highlight=False)
         self.bar.update(self.task, completed=done, total=simulation.config.rounds)
         self.started = True
@@ -65,7 +67,7 @@ class Watch:
 def describe(simulation: Simulation) -> str:
     """Two lines on what is about to run."""
     config, fed, net = simulation.config, simulation.federation, simulation.net
-    work = f"{config.steps} steps" if config.steps else f"{config.epochs} epochs"
+    work = f"{config.steps} steps" if config.steps else f"{config.passes} epochs"
     return (
         f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients, "
         f"{simulation.config.cohort_size} per round, {work} of batch {config.batch}\n"

@@ -54,8 +54,10 @@ def command(
     if resume and out is not None:
         values.setdefault("method", RunFolder(out).stored().method)
     name = values.pop("method", Config().method)
+    if not isinstance(name, str):
+        raise HoldfastError(f"run: method must be a text such as 'fedbug(0.4)+prox', not {name}")
     out = out or fresh_folder(Path("runs"), name, str(values.get("data", Config().data)))
-    watch = Watch(name, int(values.get("rounds", Config().rounds)), quiet)
+    watch = Watch(name, quiet)
     with interruptible(watch.console) as asked, watch:
         result = run(
             name, out=out, resume=resume, overwrite=overwrite, on_start=watch.start, on_round=watch.round,

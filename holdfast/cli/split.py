@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.options import given, settings
 from holdfast.config import Config
+from holdfast.errors import HoldfastError
 
 
 @click.command("split")
@@ -27,7 +28,10 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     federation = federate(data, config.split, config.clients, config.seed, config.public)
     labels, classes, x = data.y.numpy(), federation.classes, federation.scaled(data.x)
     if png is not None:
-        report.png(federation.deal, labels, classes, png, title=f"{data.name}, {config.split}", x=x)
+        try:
+            report.png(federation.deal, labels, classes, png, title=f"{data.name}, {config.split}", x=x)
+        except (OSError, ValueError) as error:
+            raise HoldfastError(f"cannot write the picture {png}: {error}") from error
     if as_json:
         head = {"data": config.data, "split": config.split, "clients": config.clients, "seed": config.seed}
         click.echo(json.dumps(head | report.record(federation.deal, labels, classes, x)))

@@ -21,18 +21,19 @@ _active = threading.local()
 @contextmanager
 def dropping(key: Tensor | None) -> Iterator[None]:
     """Within this block every ``Dropout`` takes its mask from ``key``; ``None`` switches dropout off."""
-    before = getattr(_active, "key", None)
-    _active.key = key
+    before = getattr(_active, "key", None), getattr(_active, "calls", 0)
+    _active.key, _active.calls = key, 0
     try:
         yield
     finally:
-        _active.key = before
+        _active.key, _active.calls = before
 
 
 class Dropout(nn.Module):
     """Zero each unit with probability ``p`` and scale the others by ``1 / (1 - p)``, from the active key.
 
-    ``layer`` tells the layers of one network apart: give each its own number.
+    ``layer`` tells the layers of one network apart: give each its own number. A layer that runs several times in one
+    forward pass draws a new mask every time.
     """
 
     def __init__(self, p: float = 0.5, layer: int = 0) -> None:
@@ -43,5 +44,6 @@ class Dropout(nn.Module):
         key = getattr(_active, "key", None)
         if key is None or self.p == 0.0:
             return x
-        draw = keys.uniform(keys.key(key, self.layer), tuple(x.shape))
+        _active.calls += 1
+        draw = keys.uniform(keys.key(key, self.layer, _active.calls), tuple(x.shape))
         return torch.where(draw < self.p, torch.zeros_like(x), x / (1.0 - self.p))

@@ -69,11 +69,14 @@ class Layout:
     def per_neuron(self, values: Tensor) -> Tensor:
         """Spread one value per neuron over the neuron's weights, bias and norm; 1 where there is no neuron."""
         pieces = []
-        for name, size in zip(self.names, self.sizes, strict=True):
+        for name, size, shape in zip(self.names, self.sizes, self.shapes, strict=True):
             if name in self.owner:
                 layer = self.layers[self.owner[name]]
                 own = values[layer.first : layer.first + layer.neurons]
-                pieces.append(own[:, None].expand(-1, size // layer.neurons).reshape(-1))
+                if len(shape) > 1 and shape[0] != layer.neurons:  # a transposed convolution: outputs come second
+                    pieces.append(own[:, None].expand(shape[0], -1, shape[2:].numel()).reshape(-1))
+                else:
+                    pieces.append(own[:, None].expand(-1, size // layer.neurons).reshape(-1))
             else:
                 pieces.append(values.new_ones(size))
         return torch.cat(pieces)
@@ -110,7 +113,8 @@ def trace(module: nn.Module, order: list[str], head: str, device: torch.device) 
         blocks.append(list(own))
         if isinstance(sub, (nn.Linear, nn.modules.conv._ConvNd)):
             first = layers[-1].first + layers[-1].neurons if layers else 0
-            layers.append(Layer(name, sub.weight.shape[0], first, None))
+            neurons = sub.out_features if isinstance(sub, nn.Linear) else sub.out_channels
+            layers.append(Layer(name, neurons, first, None))
             layer_of |= dict.fromkeys(own, len(layers) - 1)
     return Layout(
         names=tuple(parameters),
@@ -142,7 +146,7 @@ def _declared(module: nn.Module, parameters: Mapping[str, Tensor]) -> dict[str, 
         found = [[p for p in parameters if any(f"{p}.".startswith(f"{m}.") for m in block)] for block in blocks]
         flat = [p for block in found for p in block]
         if sorted(flat) != sorted(parameters):
-            odd = sorted(set(parameters) ^ set(flat)) or flat
+            odd = sorted(set(parameters) ^ set(flat)) or [p for p in flat if flat.count(p) > 1]
             raise HoldfastError(f"unit {unit!r} of the model must name every parameter exactly once; see {odd[0]!r}")
         result[unit] = tuple(tuple(block) for block in found)
     return result

@@ -23,6 +23,10 @@ def _headless(features: Tensor) -> Tensor:
     raise NotImplementedError("this output was not made by a network, so that it has no head")
 
 
+# Norms whose statistics run over the batch or from batch to batch.
+BATCHED = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+
+
 class Out(NamedTuple):
     """What a network says about a batch: logits, the features that its head read, and that head as a function."""
 
@@ -51,6 +55,7 @@ class Net:
         self.device, self.precision = torch.device(device), precision
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
         refuse_running_statistics(module)
+        refuse_what_would_be_ignored(module)
         body = _number_dropout(copy.deepcopy(module)).eval().to(self.device, self.dtype)
         order, self.head, self.footprint = _watch(body, shape, classes, head, self.device, self.dtype)
         self.layout = trace(body, order, self.head, self.device)
@@ -121,30 +126,46 @@ def _per_neuron(out: Tensor, neurons: int) -> Tensor:
 def refuse_running_statistics(module: nn.Module) -> None:
     """BatchNorm's running statistics are not parameters: clients cannot average them as part of the vector."""
     for name, sub in module.named_modules():
-        if getattr(sub, "running_mean", None) is not None:
+        running = getattr(sub, "running_mean", None) is not None
+        if running or isinstance(sub, nn.modules.batchnorm._BatchNorm):
             raise HoldfastError(
-                f"the model's layer {name!r} ({type(sub).__name__}) keeps running statistics, which federated "
-                "averaging corrupts: convert the model with holdfast.to_groupnorm(module)"
+                f"the model's layer {name!r} ({type(sub).__name__}) keeps running statistics, or those of the batch, "
+                "which federated averaging corrupts: convert the model with holdfast.to_groupnorm(module)"
             )
 
 
+def refuse_what_would_be_ignored(module: nn.Module) -> None:
+    """Frozen parameters, which would be trained, and kinds of dropout that would do nothing."""
+    for name, p in module.named_parameters():
+        if not p.requires_grad:
+            raise HoldfastError(
+                f"the model's parameter {name!r} has requires_grad=False, but every parameter is trained: make it a "
+                "buffer, or freeze layers with a part such as freeze(1)"
+            )
+    for name, sub in module.named_modules():
+        if isinstance(sub, nn.modules.dropout._DropoutNd) and not isinstance(sub, nn.Dropout):
+            raise HoldfastError(f"the model's layer {name!r} ({type(sub).__name__}) is not supported: use nn.Dropout")
+
+
 def to_groupnorm(module: nn.Module, groups: int = 2) -> nn.Module:
-    """A copy of the module with every BatchNorm replaced by a GroupNorm over the same channels.
+    """A copy of the module with every BatchNorm and InstanceNorm replaced by a GroupNorm over the same channels.
 
     >>> to_groupnorm(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)))[1]
     GroupNorm(2, 4, eps=1e-05, affine=True)
     """
     result = copy.deepcopy(module)
-    if isinstance(result, nn.modules.batchnorm._BatchNorm):
+    if isinstance(result, BATCHED):
         return _groupnorm(result, groups)
     for name, sub in list(result.named_modules()):
         for child, value in list(sub.named_children()):
-            if isinstance(value, nn.modules.batchnorm._BatchNorm):
+            if isinstance(value, BATCHED):
                 setattr(result.get_submodule(name), child, _groupnorm(value, groups))
     return result
 
 
-def _groupnorm(norm: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.GroupNorm:
+def _groupnorm(
+    norm: nn.modules.batchnorm._BatchNorm | nn.modules.instancenorm._InstanceNorm, groups: int
+) -> nn.GroupNorm:
     channels = norm.num_features
     fitting = max(g for g in range(1, groups + 1) if channels % g == 0)
     new = nn.GroupNorm(fitting, channels, eps=norm.eps, affine=norm.affine)
@@ -156,7 +177,7 @@ def _groupnorm(norm: nn.modules.batchnorm._BatchNorm, groups: int) -> nn.GroupNo
 
 def _number_dropout(module: nn.Module) -> nn.Module:
     """Replace ``nn.Dropout`` by the keyed one, and give every dropout layer its own number."""
-    for name, sub in list(module.named_modules()):
+    for name, sub in list(module.named_modules(remove_duplicate=False)):
         if isinstance(sub, nn.Dropout) and name:
             parent, _, child = name.rpartition(".")
             setattr(module.get_submodule(parent), child, Dropout(sub.p))
@@ -175,32 +196,52 @@ def _watch(
 ) -> tuple[list[str], str, int]:
     """Run two samples: the order in which layers run, the head's name, and the activations one sample makes."""
     ran: dict[str, Tensor] = {}
+    order: dict[str, int] = {}  # how often each layer ran, in the order of its first run
     total = 0
 
     def note(name: str) -> object:
         def hook(_: nn.Module, __: object, out: object) -> None:
             nonlocal total
+            order[name] = order.get(name, 0) + 1
             if isinstance(out, Tensor):
                 total += out.numel() // 2
                 ran[name] = out
 
         return hook
 
-    handles = [m.register_forward_hook(note(n)) for n, m in module.named_modules() if not list(m.children())]
+    handles = [m.register_forward_hook(note(n)) for n, m in module.named_modules() if owns(m)]
     try:
         with torch.no_grad():
             out = module(torch.zeros((2, *shape), device=device, dtype=dtype))
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except Exception as error:
         if isinstance(error, HoldfastError):
             raise
-        raise HoldfastError(f"the model fails on a batch of shape {(2, *shape)}: {error}") from error
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise HoldfastError(f"the model fails on a batch of shape {(2, *shape)}: {what}") from error
     finally:
         for handle in handles:
             handle.remove()
     if not isinstance(out, Tensor) or out.shape != (2, classes):
         what = f"shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
         raise HoldfastError(f"the model returns {what} for 2 samples; expected logits of shape (2, {classes})")
-    return list(ran), _find_head(module, ran, out, head), total
+    found = _find_head(module, ran, out, head)
+    if order[found] > 1 or shared(module, found):
+        raise HoldfastError(f"the model's head {found!r} is used elsewhere in the model, too: give it its own weights")
+    return list(order), found, total
+
+
+def shared(module: nn.Module, head: str) -> bool:
+    """Whether the head, or a weight of it, stands in the module under another name, too."""
+    sub = module.get_submodule(head)
+    uses = sum(m is sub for _, m in module.named_modules(remove_duplicate=False))
+    own = {id(p) for p in sub.parameters()}
+    names = [n for n, p in module.named_parameters(remove_duplicate=False) if id(p) in own]
+    return uses > 1 or any(n.rpartition(".")[0] != head for n in names)
+
+
+def owns(module: nn.Module) -> bool:
+    """Layers, and whatever has parameters of its own."""
+    return not list(module.children()) or any(True for _ in module.parameters(recurse=False))
 
 
 def _find_head(module: nn.Module, ran: dict[str, Tensor], out: Tensor, named: str | None) -> str:

@@ -29,11 +29,13 @@ def step(s: Tensors, w: Tensor, eta: float, tau: float) -> Tensor:
 
 @dataclass(frozen=True)
 class FedAdam(Part):
-    """Adam at the server (Alg. 2 of the paper), u the update; no bias correction:
+    """Adam at the server (Alg. 2 of the paper), u the update:
 
-    m  <-  beta1 * m + (1 - beta1) * u
-    v  <-  beta2 * v + (1 - beta2) * u^2
-    w  =   w0 + eta * m / (sqrt(v) + tau)
+        m  <-  beta1 * m + (1 - beta1) * u
+        v  <-  beta2 * v + (1 - beta2) * u^2
+        w  =   w0 + eta * m / (sqrt(v) + tau)
+
+    Without bias correction, and with tau outside the root: unlike Adam for neural networks.
     """
 
     name = "fedadam"
@@ -87,9 +89,11 @@ class FedAdagrad(Part):
 class FedYogi(Part):
     """Yogi at the server (Alg. 2 of the paper), u the update:
 
-    m  <-  beta1 * m + (1 - beta1) * u
-    v  <-  v - (1 - beta2) * u^2 * sign(v - u^2)
-    w  =   w0 + eta * m / (sqrt(v) + tau)
+        m  <-  beta1 * m + (1 - beta1) * u
+        v  <-  v - (1 - beta2) * u^2 * sign(v - u^2)
+        w  =   w0 + eta * m / (sqrt(v) + tau)
+
+    Unlike Adam, v grows or shrinks by no more than a fixed share of u^2.
     """
 
     name = "fedyogi"

@@ -15,8 +15,10 @@ from holdfast.part import Part, Round, Tensors
 class FedAvgM(Part):
     """Server momentum (Sec. 4.3 of the paper):
 
-    m  <-  beta * m + update
-    w  =   w0 + eta * m
+        m  <-  beta * m + update
+        w  =   w0 + eta * m
+
+    With beta = 0 and eta = 1 it is FedAvg.
     """
 
     name = "fedavgm"

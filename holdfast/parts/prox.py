@@ -14,7 +14,9 @@ from holdfast.part import Client, Part, Tensors
 class Prox(Part):
     """Adds the gradient of ``mu/2 * ||w - w0||^2``:
 
-    direction = g + mu * (w - w0)                                       (Eq. 2 of the paper)
+        direction = g + mu * (w - w0)                                       (Eq. 2 of the paper)
+
+    It keeps a client from running far away, at no extra cost.
     """
 
     name = "prox"
