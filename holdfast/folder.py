@@ -15,7 +15,7 @@ from holdfast.history import Record, read_history
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
 OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, "report.html")
-MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir")  # what a resumed run may set anew
+MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what")  # what a resumed run may set anew
 
 
 class RunFolder:

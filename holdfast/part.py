@@ -263,6 +263,12 @@ class Part(Named):
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         """Object (with a ``HoldfastError``) to a run in which this part would be wrong."""
 
+    def __init_subclass__(cls) -> None:
+        """A parameter with the name of a hook would be taken for the hook."""
+        for name in vars(cls).get("__annotations__", {}):
+            if name in HOOKS:
+                raise TypeError(f"{cls.__name__}: the parameter {name} has the name of a hook; choose another")
+
     @classmethod
     def hooks(cls) -> tuple[str, ...]:
         """The hooks this part fills."""

@@ -52,14 +52,14 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
     config, fed, net = simulation.config, simulation.federation, simulation.net
     served, t, epochs = simulation.server.served(), config.rounds + 1, config.personal
     engine = build(simulation.engine_name, Local(net, method, fed, config.seed, epochs), config.slice, None, False)
-    job = simulation._job(config.rounds, {})._replace(w0=served, round=torch.tensor(t, device=net.device))
+    job = simulation.job(config.rounds, {})._replace(w0=served, round=torch.tensor(t, device=net.device))
     accuracies, mixes = [], []
     clients = simulation.occupied[:limit]
     for ids in np.array_split(clients, -(-len(clients) // AT_ONCE)):
-        who = simulation._who(ids)
+        who = simulation.who(ids)
         steps = (who.n + config.batch - 1) // config.batch
         who = who._replace(S=steps, K=steps * epochs)
-        trained = engine.train(job, Cohort(who, {}, simulation._plan(who, t, 0, epochs)))
+        trained = engine.train(job, Cohort(who, {}, simulation.plan(who, t, 0, epochs)))
         accuracies += [by_class(simulation, served + delta) for delta in trained.deltas]
         mixes.append(who.counts.cpu())
     counts = torch.cat(mixes)

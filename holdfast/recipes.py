@@ -35,8 +35,11 @@ class Recipe:
             given[owners[0]][name] = value
         made = []
         for i, c in enumerate(calls):
-            args = call.args if i == 0 and call.args else c.args
-            made.append(make(known[c.name], args, {**c.kwargs, **given[i]}))  # type: ignore[dict-item]
+            names = [f.name for f in fields(known[c.name])]
+            written = dict(zip(names, c.args, strict=False)) | c.kwargs
+            args = call.args if i == 0 else ()
+            chosen = {k: v for k, v in {**written, **given[i]}.items() if k not in names[: len(args)] or k in given[i]}
+            made.append(make(known[c.name], args, chosen))  # type: ignore[arg-type]
         return made
 
 

@@ -80,10 +80,10 @@ class Simulation:
     def play(self, t: int) -> Played:
         """Round ``t`` = 1, 2, ...: draw, train, leave out what is not finite, further trips, move the model."""
         ids = draw(self.config, self.occupied, t)
-        job = self._job(t, self.server.messages())
-        who = self._who(ids)
+        job = self.job(t, self.server.messages())
+        who = self.who(ids)
         states = self.clients.gather(ids.tolist(), self.server.w)
-        cohort = Cohort(who, states, self._plan(who, t, 0))
+        cohort = Cohort(who, states, self.plan(who, t, 0))
         job, visits = self._consult(job, cohort)
         trained = self.engines[0].train(job, cohort)
         model = self.net.initial.numel() * self.net.initial.element_size()
@@ -106,7 +106,8 @@ class Simulation:
         loss = (r.n * kept.loss).sum() / r.n.sum()
         return Played(ids.tolist(), skipped, float(loss), up, down)
 
-    def _job(self, t: int, messages: PerPart) -> Job:
+    def job(self, t: int, messages: PerPart) -> Job:
+        """What every client is told in round ``t``."""
         like = self.server.w
         lr = torch.tensor(self.config.lr * self.config.lr_decay ** (t - 1), dtype=like.dtype, device=like.device)
         return Job(like, lr, torch.tensor(t, device=like.device), messages)
@@ -131,7 +132,7 @@ class Simulation:
         sums: PerPart = {}
         sent = received = 0
         for ids in np.array_split(self.occupied, -(-len(self.occupied) // SURVEYED)):
-            found = self.engines[0].survey(job, self._who(ids), due)
+            found = self.engines[0].survey(job, self.who(ids), due)
             received += nbytes(found)
             sent += len(ids) * served.numel() * served.element_size()
             total = tree_map(lambda rows: rows.sum(0), found)
@@ -153,7 +154,7 @@ class Simulation:
             messages[p.name] = messages.get(p.name, {}) | p.consult(job.w0, job.lr, engine.local.epochs, visit)
         return job._replace(messages=messages), visits
 
-    def _who(self, ids: np.ndarray, public: bool = False) -> Who:
+    def who(self, ids: np.ndarray, public: bool = False) -> Who:
         """The clients' rows, padded to the one with the most samples."""
         fed, device = self.federation, self.net.device
         lists = [fed.public.cpu().numpy() if public else fed.deal.client(int(i)) for i in ids]
@@ -175,7 +176,8 @@ class Simulation:
         sigma = torch.zeros(len(ids)) if noise is None or public else torch.as_tensor(noise.sigma[ids])
         return Who(torch.from_numpy(ids).to(device), n, counts, S, K, index, there, sigma.to(device))
 
-    def _plan(self, who: Who, t: int, trip: int, epochs: int | None = None) -> Plan:
+    def plan(self, who: Who, t: int, trip: int, epochs: int | None = None) -> Plan:
+        """The batches of some clients in round ``t``; ``epochs`` where it is not the run's own number of passes."""
         c = self.config
         return plan(
             who.own, who.n, who.id, words=(c.seed, t, trip), batch=c.batch,
@@ -198,11 +200,12 @@ class Simulation:
             return r, 0, 0
         message = {trip.sum[0].name: trip.message(view)}
         state = {trip.sum[0].name: trip.state(view, rows)}
-        again = self._who(r.ids[rows].cpu().numpy(), trip.public)
-        again = again._replace(K=again.S * trip.epochs)
+        again = self.who(r.ids[rows].cpu().numpy(), trip.public)
+        steps = (again.n + self.config.batch - 1) // self.config.batch
+        again = again._replace(S=steps, K=steps * trip.epochs)
         start = r.w + r.deltas[rows]
-        cohort = Cohort(again, state, self._plan(again, t, number, trip.epochs), start)
-        trained = self.engines[number].train(self._job(t, message), cohort)
+        cohort = Cohort(again, state, self.plan(again, t, number, trip.epochs), start)
+        trained = self.engines[number].train(self.job(t, message), cohort)
         good = finite_rows(trained.uploads, trained.deltas)
         deltas = r.deltas.clone()
         deltas[rows[good]] = trained.deltas[good]

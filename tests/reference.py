@@ -217,17 +217,18 @@ def thawed(k: int, K: int, percent: int) -> int:
     return next((m for m in (1, 2, 3) if m * percent * K >= k * 3 * 100), 3)
 
 
-def fedbug(world: World, percent: int, rho: float = 0.0, clip: float = 0.0, decay: float = 0.0) -> Tensor:
+def fedbug(world: World, percent: int, **terms: float) -> Tensor:
     """Frozen layers are tensors without a gradient, which PyTorch's own SGD leaves alone, decay and all."""
     w0 = world.start
     for _, lr, batches, p in world.rounds():
-        w0 = w0 + weighted(p, [thawing(w0, b, lr, percent, rho, clip, decay) for b in batches])
+        w0 = w0 + weighted(p, [thawing(w0, b, lr, percent, **terms) for b in batches])
     return w0
 
 
 def thawing(
-    w0: Tensor, batches: Batches, lr: float, percent: int, rho: float, clip: float | None, decay: float
+    w0: Tensor, batches: Batches, lr: float, percent: int, *, rho=0.0, shrink=0.0, clip=0.0, decay=0.0
 ) -> Tensor:
+    """``shrink`` is weight decay that is clipped with the gradient, ``decay`` is added behind."""
     model = [(a.clone(), b.clone()) for a, b in layers(w0)]
     flat = [p for pair in model for p in pair]
     sgd = torch.optim.SGD(flat, lr, weight_decay=decay)
@@ -239,6 +240,8 @@ def thawing(
         backward(model, sgd, x, y)
         if rho:
             climb(moving, model, sgd, x, y, rho)
+        for p in moving:
+            p.grad += shrink * p.detach()
         if clip:
             shorter = min(1.0, clip / float(total(moving)))
             for p in moving:

@@ -254,19 +254,20 @@ def test_fedexp_counts_every_client_once(engine):
 # -- FedCM -----------------------------------------------------------------------------------------------------------
 @every_engine
 def test_momentum(engine):
-    # alpha = 1/2, lr = 1/2. Round 1, D = 0: directions g/2.
-    #   b = 8, K = 1: g/2 = -4, w = 2; delta = 2.            b = -8, K = 3: w goes -2, -3.5, -4.625; delta = -4.625.
-    #   update = 2/4 - 3/4*4.625 = -2.96875; the cohort's mean of lr*K is (1/4)/2 + (3/4)*3/2 = 1.25; D = 2.375.
-    # Round 2 from w = -2.96875: directions g/2 + 1.1875.
-    #   b = 8: g = -10.96875: direction -4.296875, delta = 2.1484375.
-    #   b = -8: w' = w - (w + 8)/4 - 0.59375, three times.
-    u1 = 2 / 4 - 3 / 4 * 4.625
-    w = u1
+    # alpha = 1/4, lr = 1/2. Round 1, D = 0: a step is w' = w - (w - b)/8.
+    #   b = 8, K = 1: delta = 1.   b = -8, K = 3: w goes -1, -1.875, -2.640625.
+    #   update = 1/4 - 3/4 * 2.640625, and the cohort's mean of lr*K is 1/4 * 1/2 + 3/4 * 3/2 = 1.25.
+    # Round 2: a step is w' = w - (w - b)/8 - (3/4)/2 * D.
+    u1 = 1 / 4 - 3 / 4 * 2.640625
+    D1 = -u1 / 1.25
+    short = u1 - (u1 - 8) / 8 - 3 / 8 * D1
+    long = u1
     for _ in range(3):
-        w = w - (w + 8) / 4 - 0.59375
-    u2 = 2.1484375 / 4 + 3 / 4 * (w - u1)
-    ran = quadratic(Momentum(0.5), (8.0, 1), (-8.0, 3), engine=engine, rounds=2)
-    assert values(ran, "w", "momentum/D") == [(u1, 2.375), (u1 + u2, -u2 / 1.25)]
+        long = long - (long + 8) / 8 - 3 / 8 * D1
+    u2 = (short - u1) / 4 + 3 / 4 * (long - u1)
+    first, second = values(quadratic(Momentum(0.25), (8.0, 1), (-8.0, 3), engine=engine, rounds=2), "w", "momentum/D")
+    assert first == pytest.approx((u1, D1), rel=1e-14)
+    assert second == pytest.approx((u1 + u2, -u2 / 1.25), rel=1e-14)
 
 
 # -- FedBug ----------------------------------------------------------------------------------------------------------

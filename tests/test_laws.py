@@ -38,6 +38,12 @@ def once(method: str, engine: str) -> Ran:
     return train(method, engine=engine, rounds=6)
 
 
+def begun(method: str, engine: str, rounds: int, **settings: object) -> Ran:
+    """The first rounds of the same run: it is stopped, so that its last round is still to come."""
+    left = iter(range(1, 7))
+    return train(method, engine=engine, rounds=6, stop=lambda: next(left) == rounds, **settings)
+
+
 def facts(ran: Ran) -> list[dict]:
     """The history without the clock."""
     return [asdict(record) | {"seconds": None} for record in ran.history]
@@ -86,7 +92,7 @@ def test_loop_equals_vector_on_everything_random(method):
 @every_method
 @pytest.mark.parametrize("slice", [1, 2])
 def test_slices_change_nothing(slice, method):
-    sliced = train(method, engine="vector", slice=slice, rounds=2)
+    sliced = begun(method, "vector", 2, slice=slice)
     assert_close(sliced.after[2], once(method, "vector").after[2], 1e-10)
 
 
@@ -104,7 +110,8 @@ def test_tracing_the_step_changes_nothing(method, monkeypatch):
 def test_nobody_moves_then_nothing_moves(method, engine):
     start, end = train(Still() + Method.parse(method), engine=engine, rounds=1).after
     assert torch.equal(end["w"], start["w"])
-    assert torch.equal(end["served"], start["w"])
+    if not Method.parse(method).filling("survey"):  # a survey after the last round changes what is served
+        assert torch.equal(end["served"], start["w"])
 
 
 @every_engine
@@ -213,7 +220,7 @@ def test_adding_rounds_later_changes_nothing(method, engine, tmp_path):
 @every_engine
 @every_method
 def test_running_twice_gives_the_same_bits(method, engine):
-    first, second = once(method, engine), train(method, engine=engine, rounds=2)
+    first, second = once(method, engine), begun(method, engine, 2)
     assert facts(second) == facts(first)[:2]
     for found, expected in zip(second.after, first.after[:3], strict=True):
         assert_same(found, expected)

@@ -147,9 +147,7 @@ def test_logits_are_what_the_head_says_of_flat_features(text: str, shapes: list[
 
 @pytest.mark.parametrize("text", IMAGE_MODELS)
 def test_flat_inputs_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(
-        HoldfastError, match=rf"^{text} needs images .*, not inputs of shape \(64,\); linear and mlp"
-    ):
+    with pytest.raises(HoldfastError, match=rf"^{text} needs images .*, not inputs of shape \(64,\); linear and mlp"):
         make(text, (64,), 10)
 
 
@@ -248,9 +246,7 @@ def test_dropout_follows_its_key(text: str) -> None:
     assert out(None).equal(net(x))
 
 
-@pytest.mark.parametrize(
-    "text", ["cnn(width=4)", "cifar10-cnn", "resnet18", "densenet(depth=10)", "googlenet"]
-)
+@pytest.mark.parametrize("text", ["cnn(width=4)", "cifar10-cnn", "resnet18", "densenet(depth=10)", "googlenet"])
 def test_forward_is_one_graph(text: str) -> None:
     """Nothing in a forward pass depends on the data: the compiler sees it whole."""
     net = make(text, DIGITS, 3)

@@ -43,7 +43,7 @@ def found_factors(sum: str, federation: Federation, model: nn.Module, engine: st
     """Every client's factors before the first round, [clients, neurons]."""
     config = Config(method=sum, clients=federation.clients, engine=engine, precision="fp64", device="cpu")
     simulation = prepare(config, Method.parse(sum), federation, model)
-    job, who, local = simulation._job(1, {}), simulation._who(simulation.occupied), simulation.engines[0].local
+    job, who, local = simulation.job(1, {}), simulation.who(simulation.occupied), simulation.engines[0].local
     if engine == "vector":
         return torch.func.vmap(local.begin, in_dims=(None, 0, 0))(job, who, {})["fednlr"]["factor"]
     return torch.stack([local.begin(job, exact(who, i), {})["fednlr"]["factor"] for i in range(len(who.id))])

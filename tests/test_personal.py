@@ -78,8 +78,8 @@ def test_agrees_with_plain_loops(settings, what, engine):
 def test_only_the_head_moves(engine):
     simulation, _ = played(engine=engine)
     tuned = build(engine, Local(simulation.net, TUNED["head"], simulation.federation, 0, 2), None, None, False)
-    who = simulation._who(simulation.occupied)
-    job, cohort = simulation._job(1, {}), Cohort(who, {}, simulation._plan(who, 1, 0, 2))
+    who = simulation.who(simulation.occupied)
+    job, cohort = simulation.job(1, {}), Cohort(who, {}, simulation.plan(who, 1, 0, 2))
     moved = tuned.train(job, cohort).deltas != 0
     assert not moved[:, :-15].any()
     assert moved[:, -15:].all()
@@ -90,8 +90,8 @@ def test_engines_agree_on_the_copies():
     for engine in ENGINES:
         simulation, _ = played(engine=engine)
         tuned = build(engine, Local(simulation.net, TUNED["all"], simulation.federation, 0, 2), None, None, False)
-        who = simulation._who(simulation.occupied)
-        deltas.append(tuned.train(simulation._job(1, {}), Cohort(who, {}, simulation._plan(who, 1, 0, 2))).deltas)
+        who = simulation.who(simulation.occupied)
+        deltas.append(tuned.train(simulation.job(1, {}), Cohort(who, {}, simulation.plan(who, 1, 0, 2))).deltas)
     torch.testing.assert_close(*deltas, rtol=0, atol=1e-12)
 
 

@@ -25,6 +25,7 @@ CASES = {
     "fedbug(0.7)+decay(0.2)": (reference.fedbug, {"percent": 70, "decay": 0.2}),
     "fedbug(0.7)+clip(0.2)": (reference.fedbug, {"percent": 70, "clip": 0.2}),
     "fedbug(0.7)+clip(0.2)+decay(0.2)": (reference.fedbug, {"percent": 70, "clip": 0.2, "decay": 0.2}),
+    "fedbug(0.7)+decay(0.2)+clip(0.2)": (reference.fedbug, {"percent": 70, "clip": 0.2, "shrink": 0.2}),
     "fedbug(0.7)+sam(0.1)": (reference.fedbug, {"percent": 70, "rho": 0.1}),
     "fedbug(0.7)+scaffold": (reference.fedbug_scaffold, {"percent": 70}),
     "fednova": (reference.fednova, {}),

@@ -41,9 +41,15 @@ def train(
 
     result = run(
         sum, federation or FEDERATION, model or mlp(), on_start=start,
-        on_round=lambda record: after.append(known(simulations[0])), **(SETTINGS | settings),
+        on_round=lambda record: after.append(known(simulations[0])), **settled(settings),
     )  # fmt: skip
     return Ran(result.history, after)
+
+
+def settled(settings: dict[str, Any]) -> dict[str, Any]:
+    """The default settings with some replaced; local steps stand in for epochs."""
+    chosen = SETTINGS | settings
+    return {k: v for k, v in chosen.items() if k != "epochs" or chosen.get("steps") is None}
 
 
 def known(simulation: Simulation) -> Tensors:

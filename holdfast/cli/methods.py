@@ -53,21 +53,21 @@ def row(name: str, sum: str, paper: str, classes: tuple[type[Part], ...]) -> dic
 def page(name: str) -> dict[str, Any]:
     """Everything about one method."""
     known = parts()
-    names = [p.name for p in Method.parse(name).parts] if name in RECIPES else [name]
+    sum = Method.parse(name)
     paper = RECIPES[name].paper if name in RECIPES else known[name].paper
     return {
         "name": name,
-        "sum": " + ".join(names) or "fedavg: the empty sum",
+        "sum": str(sum) if sum.parts else "fedavg: the empty sum",
         "paper": paper,
         "parts": [
             {
-                "name": n,
-                "text": reflow(inspect.cleandoc(known[n].__doc__ or "")),
-                "hooks": list(known[n].hooks()),
-                "parameters": parameters(known[n]),
-                "cannot_be_summed_with": excluded(known[n], known),
+                "name": part.name,
+                "text": reflow(inspect.cleandoc(part.__doc__ or "")),
+                "hooks": list(part.hooks()),
+                "parameters": parameters(part),
+                "cannot_be_summed_with": excluded(type(part), known),
             }
-            for n in names
+            for part in sum.parts
         ],
     }
 
@@ -78,10 +78,11 @@ def reflow(text: str) -> str:
     return "\n\n".join(p if p.startswith(" ") else " ".join(p.split("\n")) for p in paragraphs)
 
 
-def parameters(cls: type[Part]) -> list[dict[str, Any]]:
+def parameters(part: Part) -> list[dict[str, Any]]:
+    """The parameters with the values they have unless given: a recipe may set others than its part."""
     return [
-        {"name": f.name, "default": f.default, "range": limits(f), "meaning": f.metadata.get("doc", "")}
-        for f in fields(cls)
+        {"name": f.name, "default": getattr(part, f.name), "range": limits(f), "meaning": f.metadata.get("doc", "")}
+        for f in fields(part)
     ]
 
 

@@ -80,6 +80,14 @@ def show(result: Result, watch: Watch) -> None:
             f"{s['upload_bytes'] / 1e6:.1f} MB up, {s['download_bytes'] / 1e6:.1f} MB down",
             highlight=False,
         )
+    if "personal_accuracy" in s:
+        watch.console.print(
+            f"tuned by each client for itself: accuracy {s['personal_accuracy']:.4f} on its own mix of classes, where "
+            f"the global model has {s['global_on_mix']:.4f}",
+            highlight=False,
+        )
+    if s.get("leaks_test_data"):
+        watch.console.print("this run LEAKS TEST DATA: its accuracy means nothing", highlight=False)
     if s["rounds"] < result.config.rounds:
         watch.console.print(
             f"stopped; go on with: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True

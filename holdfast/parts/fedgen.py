@@ -23,13 +23,14 @@ class FedGen(Part):
 
         sum_k alpha_k^y * cross-entropy( h_k(G(z, y)), y )  +  diversity * L_dis,    alpha_k^y = n_k^y / sum_i n_i^y
 
-    and sends G along with the model. A client with head h adds to its loss (Eq. 5, the first term)
+    and sends G along with the model. A client with head h adds to its loss
 
         alpha * decay^(t-1) * [ cross-entropy( h(G(z, y)), y )  +  beta * KL( softmax h(G(z, y_b)) || softmax f(x_b) ) ]
 
     with labels y of which it may have no samples itself. The second term, on its own batch (x_b, y_b) and with the
-    first argument held fixed, is not in the paper but in the authors' code, as are alpha = 10 and the decay. In the
-    first round there is no generator and no penalty.
+    first argument held fixed, is not in the paper but in the authors' code, as are alpha = 10 and the decay. The noise
+    comes from a key that the server sends: in the same step all clients see the same features, whatever their ids. In
+    the first round there is no generator and no penalty.
     """
 
     name = "fedgen"
