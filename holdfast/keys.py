@@ -14,6 +14,7 @@ from torch import Tensor
 
 Word = int | Tensor
 MASK = 0xFFFFFFFF
+STRIDE = 0x9E3779B1 - (1 << 32)  # odd, modulo 2^32; negative, since compilers want constants that fit 32 bits
 
 # What a key is for: the first word after the seed, so that no two uses share numbers.
 COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER = 1, 2, 3, 4, 5, 6, 7
@@ -45,7 +46,7 @@ def uniform(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.f
     """Numbers in [0, 1), ``shape`` of them for every key: the result has shape ``k.shape + shape``."""
     count = math.prod(shape)
     index = torch.arange(count, device=k.device).reshape(shape)
-    words = torch.as_tensor(mix((k.reshape(k.shape + (1,) * len(shape)) + index * 0x9E3779B1) & MASK))
+    words = torch.as_tensor(mix((k.reshape(k.shape + (1,) * len(shape)) + index * STRIDE) & MASK))
     # 24 bits are what a float32 holds exactly: the same numbers in every precision.
     return (words >> 8).to(dtype) * (1.0 / (1 << 24))
 

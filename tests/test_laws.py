@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from functools import cache
 
@@ -42,6 +43,12 @@ def begun(method: str, engine: str, rounds: int, **settings: object) -> Ran:
     """The first rounds of the same run: it is stopped, so that its last round is still to come."""
     left = iter(range(1, 7))
     return train(method, engine=engine, rounds=6, stop=lambda: next(left) == rounds, **settings)
+
+
+def after(rounds: int) -> Callable[[], bool]:
+    """Stops a run there."""
+    answers = iter([*[False] * (rounds - 1), True])
+    return lambda: next(answers)
 
 
 def facts(ran: Ran) -> list[dict]:
@@ -205,8 +212,7 @@ def assert_goes_on(whole: Ran, rest: Ran) -> None:
 @every_engine
 @every_method
 def test_resuming_changes_nothing(method, engine, tmp_path):
-    after_three = iter([False, False, True])
-    train(method, engine=engine, rounds=6, out=tmp_path, stop=lambda: next(after_three))
+    train(method, engine=engine, rounds=6, out=tmp_path, stop=after(3))
     assert_goes_on(once(method, engine), train(method, engine=engine, rounds=6, out=tmp_path, resume=True))
 
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "split": ("holdfast.cli.split", "Show how a split deals the data to clients."),
     "data": ("holdfast.cli.data", "List and fetch data sets."),
     "models": ("holdfast.cli.models", "List the networks."),
+    "combinations": ("holdfast.cli.combinations", "Sum every pair of methods, and write which of them run."),
     "theory": ("holdfast.cli.theory", "Compute a paper's analytical claims."),
 }
 
