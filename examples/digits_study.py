@@ -296,7 +296,9 @@ class Pictures:
             if len(names) <= 3:
                 right.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
         band = "mean and range" if len(names) <= 3 else "mean"
-        right.set(xlabel="round", ylabel="test accuracy", title=f"{band} of seeds 0 to 4, {comparison}", ylim=(0, 1))
+        right.set(
+            xlabel="round", ylabel="test accuracy", title=f"digits, {comparison}: {band} of seeds 0 to 4", ylim=(0, 1)
+        )
         right.legend(fontsize=8, loc="lower right")
         right.grid(alpha=0.25)
         return figure, left
@@ -324,7 +326,8 @@ class Pictures:
         figure, ax = self.figure("5 epochs", ("fedavg", "fednlr"))
         federation = holdfast.federate(load("digits"), SETTING["split"], SETTING["clients"], SEEDS[0])
         result = holdfast.run("fedavg", federation, **{"rounds": 10, "cohort": 5, "lr": 0.1, "seed": SEEDS[0]})
-        net, client = result.net, int(federation.deal.sizes.argmax())
+        net, held = result.net, federation.deal.counts(federation.data.y.numpy(), federation.classes)
+        client = min(range(len(held)), key=lambda i: (held[i].sum() < 50, (held[i] > 0).sum()))  # few classes
         own = torch.from_numpy(federation.deal.client(client))
         x, y = federation.inputs(federation.data.x[own]), federation.data.y[own]
         h = net.neurons(result.w, x).mean(0)
@@ -335,10 +338,11 @@ class Pictures:
                 place = torch.linspace(0, 1, layer.neurons)
                 label = f"layer {number + 1}, {layer.neurons} neurons" if style == "-" else None
                 ax.plot(place, own_rates, style, color=COLOURS[number + 1], label=label)
-        held = ", ".join(str(c) for c in torch.unique(y).tolist())
+        classes = ", ".join(str(c) for c in torch.unique(y).tolist())
         ax.set(xlabel="neurons of a layer by activation, least to most", ylabel="factor on the learning rate")
         ax.set_title(
-            f"client {client} of seed 0 (classes {held}), round 10;\nsolid: a1 = a2 = 1, dotted: 0.45, 0.3", fontsize=10
+            f"client {client} of seed 0 (classes {classes}), round 10;\nsolid: a1 = a2 = 1, dotted: 0.45, 0.3",
+            fontsize=10,
         )
         ax.legend(fontsize=8)
         ax.grid(alpha=0.25)

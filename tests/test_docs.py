@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from holdfast.cli.main import main
+from holdfast.cli.methods import parameters
 from holdfast.expr import show
+from holdfast.method import Method
+from holdfast.part import Part
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -41,14 +44,15 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def tables(page: Path) -> dict[str, list[list[str]]]:
-    """The rows of every table of parameters on a page, by the part it is of."""
-    pattern = r"^Of `([\w-]+)`:\n\n\| name \| default \| range \| meaning \|\n\|[-|]+\|\n((?:\|.*\n)+)"
+def rows(page: Path) -> dict[str, dict[str, list[str]]]:
+    """Every table of parameters on a page, by the text above it: the cells of each row by the parameter's name."""
+    pattern = r"^(Of [^\n]*):\n\n\| name \| default \| range \| meaning \|\n\|[-|]+\|\n((?:\|.*\n)+)"
     text = page.read_text(encoding="utf-8")
-    return {
-        name: [[cell.strip().strip("`") for cell in row.strip("|").split(" | ")] for row in rows.splitlines()]
-        for name, rows in re.findall(pattern, text, re.MULTILINE)
-    }
+    found = {}
+    for title, table in re.findall(pattern, text, re.MULTILINE):
+        cells = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines()]
+        found[title] = {row[0].strip("`"): row[1:] for row in cells}
+    return found
 
 
 def methods() -> list[str]:
@@ -56,11 +60,29 @@ def methods() -> list[str]:
     return [row["name"] for row in json.loads(cli("methods", "--json")) if not row["name"].startswith("toy-")]
 
 
-def expected(parameter: dict[str, Any]) -> list[str]:
-    default = parameter["default"]
-    default = tuple(default) if isinstance(default, list) else default
-    limits = parameter["range"] or ("true or false" if isinstance(default, bool) else "any")
-    return [parameter["name"], show(default), limits, parameter["meaning"]]
+def limits(parameter: dict[str, Any]) -> str:
+    return parameter["range"] or ("true or false" if isinstance(parameter["default"], bool) else "any")
+
+
+def disagreement(cells: list[str], parameter: dict[str, Any], own: Part) -> str:
+    """What a row says wrongly of a parameter; a recipe's own default is written as `0.1` in `recipe`."""
+    default, *changed = re.findall(r"`([^`]*)`", cells[0])
+    code = getattr(own, parameter["name"]) if changed else parameter["default"]
+    if same(default) != same(show(code)):
+        return f"default {default}, in the code {show(code)}"
+    if cells[1] != limits(parameter):
+        return f"range {cells[1]}, in the code {limits(parameter)}"
+    return (
+        "" if changed or cells[2] == parameter["meaning"] else f"meaning {cells[2]}, in the code {parameter['meaning']}"
+    )
+
+
+def same(text: str) -> float | str:
+    """Numbers by their value: 1 is 1.0."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def test_every_method_has_a_page_linked_from_the_index() -> None:
@@ -76,10 +98,19 @@ def test_parameter_tables_agree_with_the_code() -> None:
     linked = index()
     for name in methods():
         page = METHODS / linked[name]
+        made = {part.name: part for part in Method.parse(name).parts}
         for part in json.loads(cli("methods", name, "--json"))["parts"]:
-            want = [expected(p) for p in part["parameters"]]
-            found = tables(page).get(part["name"], [])
-            assert found == want, f"{page.name}: the table of {part['name']} should be {want}"
+            tables = [table for title, table in rows(page).items() if f"`{part['name']}`" in title]
+            for parameter in part["parameters"]:
+                where = f"{page.name}, {part['name']}, {parameter['name']}"
+                found = [table[parameter["name"]] for table in tables if parameter["name"] in table]
+                changed = getattr(made[part["name"]], parameter["name"]) != parameter["default"]
+                assert found or not (tables or changed), f"{where}: not in the table"
+                wrong = [disagreement(cells, parameter, made[part["name"]]) for cells in found]
+                assert not any(wrong), f"{where}: {wrong}"
+            known = {parameter["name"] for q in made.values() for parameter in parameters(type(q))}
+            strangers = {n for table in tables for n in table} - known
+            assert not strangers, f"{page.name}: there is no parameter {', '.join(strangers)}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
