@@ -103,7 +103,7 @@ def whole(fed: Federation, rounds: int) -> None:
     )  # fmt: skip
     seconds = sum(r.seconds for r in result.history[2:])
     total = time.perf_counter() - begun
-    print(f"whole rounds: {rounds} of FedBug's setting in {seconds:.1f} s ({seconds / rounds * 300:.0f} s for its 300), "
+    print(f"whole rounds: {rounds} of FedBug's setting in {seconds:.1f} s, {seconds / rounds * 300:.0f} s for its 300; "
           f"{total - seconds:.0f} s to start and compile", flush=True)  # fmt: skip
 
 
