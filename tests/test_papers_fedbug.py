@@ -29,10 +29,14 @@ def thawed(k: int, K: int, M: int, P: float, order: str = "bottom-up", frozen: i
 
 
 class Plain:
-    """Thawing with a proximal term, client momentum and weight decay, coordinate by coordinate."""
+    """Thawing with a proximal term, client momentum, clipping and weight decay, coordinate by coordinate."""
 
-    def __init__(self, P: float, mu: float = 0.0, alpha: float = 1.0, decay: float = 0.0, uniform: bool = False, **how):
-        self.P, self.mu, self.alpha, self.decay, self.uniform, self.how = P, mu, alpha, decay, uniform, how
+    def __init__(
+        self, P: float, mu: float = 0.0, alpha: float = 1.0, clip: float = math.inf, decay: float = 0.0,
+        uniform: bool = False, **how,
+    ) -> None:  # fmt: skip
+        self.P, self.mu, self.alpha, self.clip, self.decay = P, mu, alpha, clip, decay
+        self.uniform, self.how = uniform, how
         self.D: Tensor | None = None
 
     def __call__(self, layers: ref.Layers, batches: ref.Batches, lr: float, t: int, cohort: list[int]) -> Tensor:
@@ -46,7 +50,8 @@ class Plain:
                 here = [(torch.full_like(W, m), torch.full_like(b, m)) for (W, b), m in zip(layers, moves, strict=True)]
                 free = ref.flatten(here).bool()
                 g = ref.gradient(w, layers, x, y) + self.mu * (w - w0)
-                g = self.alpha * g + (1 - self.alpha) * D + self.decay * w
+                g = torch.where(free, self.alpha * g + (1 - self.alpha) * D, 0.0)
+                g = g * min(1.0, self.clip / float(g.norm())) + self.decay * w
                 w = torch.where(free, w - lr * g, w)
                 moved = moved + lr * free.to(w0)
             deltas.append(w - w0)
@@ -67,6 +72,7 @@ class Plain:
         ("fedbug(0.6)+mean(uniform)", {"P": 0.6, "uniform": True}),
         ("fedbug(0.7, order=top-down)", {"P": 0.7, "order": "top-down"}),
         ("fedbug(0.8)+prox(0.5)+momentum(0.4)+decay(0.1)", {"P": 0.8, "mu": 0.5, "alpha": 0.4, "decay": 0.1}),
+        ("fedbug(1)+momentum(0.4)+clip(0.3)+decay(0.1)", {"P": 1, "alpha": 0.4, "clip": 0.3, "decay": 0.1}),
     ],
     ids=str,
 )
