@@ -98,8 +98,8 @@ class Federation:
         return (x if key is None else crop_and_flip(x, key)), y
 
     def public_batches(self, size: int) -> Iterator[Batch]:
-        """The public data in batches."""
-        for index in torch.split(self.public, size):
+        """The public data in batches; none where there are no such data."""
+        for index in torch.split(self.public, size) if len(self.public) else ():
             x, y = self.inputs(self.data.x[index]), self.data.y[index]
             yield Batch(x, y, torch.ones_like(y, dtype=torch.bool))
 

@@ -95,8 +95,8 @@ class Layout:
         return self.units[unit]
 
 
-def trace(module: nn.Module, order: list[str], head: str, device: torch.device) -> Layout:
-    """The layout of a module whose parameter owners run in ``order`` (names of submodules, bottom-up)."""
+def trace(module: nn.Module, order: list[str], behind: Mapping[str, str], head: str, device: torch.device) -> Layout:
+    """The layout of a module whose submodules run in ``order``, bottom-up; ``behind`` has the layer each norm reads."""
     parameters = dict(module.named_parameters())
     owners = _owners(module, order)
     layers: list[Layer] = []
@@ -106,15 +106,16 @@ def trace(module: nn.Module, order: list[str], head: str, device: torch.device) 
         sub = module.get_submodule(name)
         if isinstance(sub, NORMS) and blocks:
             blocks[-1] += own
-            if layers and all(parameters[p].numel() == layers[-1].neurons for p in own):
-                layers[-1] = layers[-1]._replace(norm=name)
+            fits = layers and all(parameters[p].numel() == layers[-1].neurons for p in own)
+            if fits and behind.get(name) == layers[-1].name:
                 layer_of |= dict.fromkeys(own, len(layers) - 1)
             continue
         blocks.append(list(own))
         if isinstance(sub, (nn.Linear, nn.modules.conv._ConvNd)):
             first = layers[-1].first + layers[-1].neurons if layers else 0
             neurons = sub.out_features if isinstance(sub, nn.Linear) else sub.out_channels
-            layers.append(Layer(name, neurons, first, None))
+            norm = next((n for n, layer in behind.items() if layer == name), None)
+            layers.append(Layer(name, neurons, first, norm))
             layer_of |= dict.fromkeys(own, len(layers) - 1)
     return Layout(
         names=tuple(parameters),

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from holdfast.errors import HoldfastError
 from holdfast.models.dropout import Dropout, dropping
-from holdfast.models.layout import trace
+from holdfast.models.layout import NORMS, trace
 from holdfast.models.matconv import with_products
 
 
@@ -57,8 +57,8 @@ class Net:
         refuse_running_statistics(module)
         refuse_what_would_be_ignored(module)
         body = _number_dropout(copy.deepcopy(module)).eval().to(self.device, self.dtype)
-        order, self.head, self.footprint = _watch(body, shape, classes, head, self.device, self.dtype)
-        self.layout = trace(body, order, self.head, self.device)
+        order, behind, self.head, self.footprint = _watch(body, shape, classes, head, self.device, self.dtype)
+        self.layout = trace(body, order, behind, self.head, self.device)
         self.initial = self.layout.join({n: p.detach() for n, p in body.named_parameters()}).clone()
         self.dropout = any(isinstance(m, Dropout) and m.p > 0 for m in body.modules())
         self.convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in body.modules())
@@ -193,15 +193,20 @@ def _watch(
     head: str | None,
     device: torch.device,
     dtype: torch.dtype,
-) -> tuple[list[str], str, int]:
-    """Run two samples: the order in which layers run, the head's name, and the activations one sample makes."""
+) -> tuple[list[str], dict[str, str], str, int]:
+    """Run two samples: the order in which layers run, which layer each norm reads, the head's name, and how many
+    activations a sample makes."""
     ran: dict[str, Tensor] = {}
     order: dict[str, int] = {}  # how often each layer ran, in the order of its first run
+    behind: dict[str, str] = {}  # norm -> the layer whose output it reads
     total = 0
 
     def note(name: str) -> object:
-        def hook(_: nn.Module, __: object, out: object) -> None:
+        def hook(sub: nn.Module, inputs: tuple[object, ...], out: object) -> None:
             nonlocal total
+            if isinstance(sub, NORMS) and inputs:
+                for layer in [n for n, made in ran.items() if made is inputs[0]]:
+                    behind[name] = layer
             order[name] = order.get(name, 0) + 1
             if isinstance(out, Tensor):
                 total += out.numel() // 2
@@ -227,7 +232,7 @@ def _watch(
     found = _find_head(module, ran, out, head)
     if order[found] > 1 or shared(module, found):
         raise HoldfastError(f"the model's head {found!r} is used elsewhere in the model, too: give it its own weights")
-    return list(order), found, total
+    return list(order), behind, found, total
 
 
 def shared(module: nn.Module, head: str) -> bool:

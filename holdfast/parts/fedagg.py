@@ -39,7 +39,7 @@ class FedAgg(Part):
     ``fixed_point`` is the paper's Alg. 1 as printed, restarted from ``lr`` in every round: the mean-field terms are
     found by asking the cohort for gradients again and again, until either of them changes by no more than ``epsilon``.
     Run to its end it gives the rate zero: all clients move along the same phi1, so that their paths coincide with
-    phi2, and a sweep contracts the rates. For simulation only.
+    phi2, and a sweep contracts the rates. Its gradients are those of the plain cross-entropy. For simulation only.
     """
 
     name = "fedagg"

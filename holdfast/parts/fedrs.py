@@ -27,7 +27,7 @@ class FedRS(Part):
     alpha: float = param(0.5, "scale of the missing classes' logits; 1 is FedAvg", low=0, high=1)
 
     def begin(self, c: Client) -> Tensors:
-        return {"scale": torch.where(c.counts > 0, 1.0, self.alpha).to(c.w0.dtype)}
+        return {"scale": torch.where(c.counts > 0, torch.ones_like(c.w0[:1]), self.alpha)}
 
     def task_loss(self, c: Client, out: Out, batch: Batch) -> Tensor:
         return batch.cross_entropy(out.logits * c.local["scale"])

@@ -46,7 +46,7 @@ class Fnr(Part):
     name = "fnr"
     paper = "Hu et al. 2023, Feature Norm Regularized Federated Learning"
 
-    p: float = param(0.5, "share of the participants that are refined", above=0, below=1)
+    p: float = param(0.6, "share of the participants that are refined", above=0, below=1)
     weight: float = param(0.01, "lambda: strength of J", low=0)
     epochs: int = param(5, "E_re: passes over the public data", low=1)
     mode: str = param("gradient", "whether J has a gradient", choices=("gradient", "published"))

@@ -18,7 +18,7 @@ class Normalized(Part):
 
     Deltas that point apart shorten their mean; this gives it back the length of a typical delta. The signs in the
     paper's Alg. 1 are inconsistent; with delta = local - global the model moves by ``+ update``. When the deltas
-    cancel, relative to their lengths, their direction is rounding noise, and the update is the plain mean.
+    cancel but for rounding, their direction is noise, and the update is the plain mean.
     """
 
     name = "normalized"
@@ -30,6 +30,6 @@ class Normalized(Part):
         lengths = torch.linalg.vector_norm(r.deltas, dim=1)
         mean = r.deltas.mean(0)
         length = torch.linalg.vector_norm(mean)
-        noise = 8 * torch.finfo(mean.dtype).eps * lengths.mean()
+        noise = 8 * torch.finfo(mean.dtype).eps * (lengths.mean() + torch.linalg.vector_norm(r.w))
         scale = torch.where(length > noise, lengths.mean() / torch.where(length > noise, length, 1.0), 1.0)
         return mean * scale

@@ -16,7 +16,8 @@ class Nova(Part):
 
         update = tau_eff * sum_i p_i * delta_i / K_i,    tau_eff = sum_i p_i * K_i,    p_i = n_i / sum n
 
-    Built on deltas: a round in which nobody moves leaves the model as it is.
+    Parts that rescale rates do not enter ``a_i``: it counts steps, as the paper's does for SGD of one rate. Built on
+    deltas: a round in which nobody moves leaves the model as it is.
     """
 
     name = "nova"
