@@ -7,11 +7,15 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config import FIELDS, Config, read_config
 from holdfast.errors import HoldfastError
 from holdfast.history import Record, read_history
+
+if TYPE_CHECKING:
+    from holdfast.method import Method
+    from holdfast.part import Part
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
 OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, "report.html")
@@ -90,8 +94,12 @@ class RunFolder:
                 path.unlink()
 
 
-def same_run(stored: Config, asked: dict[str, Any]) -> Config:
+def same_run(stored: Config, asked: dict[str, Any], method: str | Part | Method | None = None) -> Config:
     """The stored run with the settings it may change; any other difference is an error."""
+    from holdfast.method import as_method
+
+    if method is not None and str(method) != stored.method and as_method(method) != as_method(stored.method):
+        asked = asked | {"method": str(method)}
     for name, value in asked.items():
         if name in FIELDS and name not in MAY_CHANGE and value != getattr(stored, name):
             raise HoldfastError(

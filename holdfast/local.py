@@ -13,6 +13,7 @@ from torch import Tensor
 
 from holdfast import keys
 from holdfast.data.federation import Federation
+from holdfast.errors import HoldfastError
 from holdfast.method import Method
 from holdfast.models.net import Net, Out
 from holdfast.part import Batch, Client, Gradient, Part, Tensors
@@ -170,7 +171,9 @@ class Local:
     def _teachers(self, own: Callable[[Part], Client], batch: Batch) -> dict[str, Out]:
         vectors: Tensors = {}
         for part in self.by_hook["teachers"]:
-            vectors |= part.teachers(own(part))
+            for name, w in part.teachers(own(part)).items():
+                if vectors.setdefault(name, w) is not w:
+                    raise HoldfastError(f"{part.name} and another part name different teachers {name!r}: rename one")
         with torch.no_grad():
             return {name: self.net(w, batch.x) for name, w in vectors.items()}
 

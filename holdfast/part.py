@@ -78,7 +78,9 @@ class Client:
     samples: Callable[[], Iterator[Batch]] = lambda: iter(())  # the client's data, in masked chunks
     public: Callable[[], Iterator[Batch]] = lambda: iter(())  # the public data, in masked chunks
     # Inside a step only:
-    key: Callable[[], Tensor] = lambda: NONE  # of (seed, round, trip, client, step): all randomness
+    key: Callable[[], Tensor] = lambda: (
+        NONE
+    )  # of (seed, round, trip, client, step): all randomness; step 0 in begin and epoch
     k: Tensor = NONE  # 1..K
     epoch: Tensor = NONE  # 0..
     rate: Tensor | None = None  # the product of all rates; None when no part rescales
@@ -152,6 +154,10 @@ class Trip:
     epochs: int
     public: bool = False  # train on the public data instead of the client's own
 
+    def __post_init__(self) -> None:
+        if not self.sum:
+            raise ValueError("a trip needs at least one part, which its message is for")
+
 
 @dataclass(frozen=True)
 class Part(Named):
@@ -214,7 +220,8 @@ class Part(Named):
         raise NotImplementedError
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
-        """The gradient changed by vector algebra, and the part's new scratch. Chained in the order of the sum."""
+        """The gradient changed by vector algebra, and the part's new scratch, which ``begin`` must have made: its
+        names and shapes never change. Chained in the order of the sum."""
         raise NotImplementedError
 
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:

@@ -48,7 +48,7 @@ class Result:
 
 
 def run(
-    sum: str | Part | Method = "fedavg",
+    sum: str | Part | Method | None = None,
     federation: Federation | None = None,
     model: nn.Module | str | None = None,
     *,
@@ -60,20 +60,21 @@ def run(
     stop: Callable[[], bool] = lambda: False,
     **settings: Any,
 ) -> Result:
-    """Train a federation with a method; ``settings`` are the fields of ``Config``.
+    """Train a federation with a method, by default FedAvg; ``settings`` are the fields of ``Config``.
 
     ``federation`` and ``model`` stand in for the settings data, split, clients and model; a model may be a name. With
     ``out`` the run is kept in a folder and can be resumed; ``stop`` is asked after every round.
     """
     folder = RunFolder(Path(out)) if out is not None else None
-    asked = {"method": str(sum), **settings} | decided(federation, model, settings)
+    asked = settings | decided(federation, model, settings)
     module = None if isinstance(model, str) else model
-    if not resume:
-        config = Config().changed(**asked)
-    elif folder is not None:
-        config = same_run(folder.stored(), asked)
+    if resume:
+        if folder is None:
+            raise HoldfastError("resume needs the folder of the run: give out")
+        config = same_run(folder.stored(), asked, sum)
     else:
-        raise HoldfastError("resume needs the folder of the run: give out")
+        config = Config().changed(**asked, **({} if sum is None else {"method": str(sum)}))
+    sum = config.method if sum is None else sum
     with arithmetic(config.precision):
         simulation = prepare(config, as_method(sum), federation, module)
         history = _open(folder, simulation, resume, overwrite)
