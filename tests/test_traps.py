@@ -26,14 +26,17 @@ from toys import (
     train,
 )  # fmt: skip
 
-from holdfast import HoldfastError
+from holdfast import Batch, HoldfastError, Out, Part
 from holdfast.batches import plan
 from holdfast.part import parts
 from holdfast.parts.adaptive import FedAdam
+from holdfast.parts.ccvr import gaussian, upper
 from holdfast.parts.clip import Clip
 from holdfast.parts.fedbug import FedBug
+from holdfast.parts.feddecorr import FedDecorr
 from holdfast.parts.feddyn import FedDyn
 from holdfast.parts.fedexp import FedExP
+from holdfast.parts.fnr import Fnr
 from holdfast.parts.momentum import Momentum
 from holdfast.parts.moon import Moon
 from holdfast.parts.nova import Nova
@@ -93,12 +96,43 @@ def test_a_round_without_movement_teaches_nothing(engine):
 
 
 # -- deltas, never models --------------------------------------------------------------------------------------------
-@every_engine
-@pytest.mark.parametrize("part", [Nova(), FedExP()], ids=str)
-def test_nobody_moves(part, engine):
-    # Everyone is at its optimum, far from zero; clients of unequal size.
+def served_at_the_optimum(part: Part, engine: str) -> list[float]:
+    """Everyone is at its optimum, far from zero; clients of unequal size."""
     ran = quadratic(part, (100.0, 1), (100.0, 3), start=100.0, engine=engine, rounds=2)
-    assert [r["served"].item() for r in ran.after] == [100, 100, 100]
+    return [r["served"].item() for r in ran.after]
+
+
+@every_engine
+def test_nova_nobody_moves(engine):
+    assert served_at_the_optimum(Nova(), engine) == [100, 100, 100]
+
+
+@every_engine
+def test_fedexp_nobody_moves(engine):
+    assert served_at_the_optimum(FedExP(), engine) == [100, 100, 100]
+
+
+# -- divisions by zero -----------------------------------------------------------------------------------------------
+def test_feddecorr_features_that_do_not_vary():
+    z = torch.ones(6, 4, dtype=torch.float64, requires_grad=True)
+    batch = Batch(z, torch.zeros(6, dtype=torch.int64), torch.ones(6, dtype=torch.bool))
+    penalty = FedDecorr(1.0).penalty(None, Out(z, z), batch)
+    penalty.backward()
+    assert penalty.item() == 0
+    assert torch.isfinite(z.grad).all()
+
+
+def test_ccvr_singular_covariance():
+    # Two samples in three dimensions: rank one, on which Cholesky fails.
+    z = torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 2.0]], dtype=torch.float64)
+    mean, root = gaussian(torch.tensor(2.0, dtype=torch.float64), z.sum(0), upper(z.T @ z))
+    assert mean.tolist() == [2, 0, 2]
+    assert torch.allclose(root @ root, torch.diag(torch.tensor([2.0, 0.0, 0.0], dtype=torch.float64)), atol=1e-12)
+
+
+def test_fnr_share_is_not_rounded_down():
+    assert int(0.29 * 100) == 28
+    assert Fnr(p=0.29).chosen(100) == 29
 
 
 # -- FedDyn ----------------------------------------------------------------------------------------------------------
