@@ -24,7 +24,7 @@ class Config(Named):
     data_dir: str | None = param(None, "folder of the data sets; default: $HOLDFAST_DATA or the user's cache")
     split: str = param("dirichlet(0.3)", "how the data is dealt: iid, dirichlet(0.3), shards(2), ...; sums allowed")
     clients: int = param(20, "clients of the federation", low=1)
-    cohort: int | None = param(None, "clients per round; default: a quarter of them, 10 at most", low=1)
+    cohort: int | None = param(None, "clients per round; default: a quarter of them, but 2 to 10", low=1)
     participation: float | None = param(
         None,
         "instead of --cohort: each client takes part with this probability, at least one does",
@@ -77,7 +77,7 @@ class Config(Named):
         """Clients per round where their number is fixed; the expected number under ``participation``."""
         if self.participation is not None:
             return max(1, round(self.participation * self.clients))
-        return self.cohort or max(1, min(10, self.clients // 4))
+        return self.cohort or min(self.clients, max(2, min(10, self.clients // 4)))
 
     @property
     def passes(self) -> int:

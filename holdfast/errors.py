@@ -17,6 +17,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> HoldfastError:
     unknown split 'dirichle'; did you mean dirichlet?
     """
     names = sorted(known)
+    if name.lower() in names:
+        return HoldfastError(f"unknown {kind} {name!r}; did you mean {name.lower()}?")
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
     return HoldfastError(f"unknown {kind} {name!r}; {hint}")

@@ -121,8 +121,8 @@ class _Reader:
         if self.take("("):
             while not self.take(")"):
                 self.argument(args, kwargs)
-                if not (self.kind == "mark" and self.token == ")"):
-                    self.expect(",")
+                if not (self.kind == "mark" and self.token == ")") and not self.take(","):
+                    raise self.fail("',' or ')'")
         return Call(name, tuple(args), kwargs)
 
     def argument(self, args: list[Value], kwargs: dict[str, Value]) -> None:

@@ -30,6 +30,10 @@ class Method:
 
     def __post_init__(self) -> None:
         names = [p.name for p in self.parts]
+        for part in self.parts:
+            if not part.name or not part.hooks():
+                lacks = "fills no hook: is one misspelt?" if part.name else 'has no name: give the class name = "..."'
+                raise HoldfastError(f"the part {type(part).__name__} {lacks}")
         for name in names:
             if names.count(name) > 1:
                 raise HoldfastError(f"{name} stands twice in the sum: keep one")
@@ -81,9 +85,8 @@ class Method:
         for part in self.parts:
             part.check(self, config, net, federation)
 
-    def __add__(self, other: Part | Method) -> Method:
-        more = (other,) if isinstance(other, Part) else other.parts
-        return Method((*self.parts, *more))
+    def __add__(self, other: str | Part | Method) -> Method:
+        return Method((*self.parts, *as_method(other).parts))
 
     def __str__(self) -> str:
         return " + ".join(str(p) for p in self.parts) or "fedavg"

@@ -52,8 +52,12 @@ class Named:
 def limits(f: Field[Any]) -> str:
     """A parameter's range in words: ``in [0, 1]``, ``above 0``, ``one of samples, uniform``."""
     m = f.metadata
-    if m.get("choices"):
-        return "one of " + ", ".join(m["choices"])
+    if m.get("choices") and str(f.type).startswith("float"):
+        return limits_of(m) + " or " + " or ".join(m["choices"])
+    return "one of " + ", ".join(m["choices"]) if m.get("choices") else limits_of(m)
+
+
+def limits_of(m: Mapping[str, Any]) -> str:
     if {"low", "high"} <= m.keys():
         return f"in [{m['low']}, {m['high']}]"
     if {"above", "high"} <= m.keys():
@@ -96,7 +100,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
     else:
         return value
     noun = {
-        "tuple": "a list of numbers",
+        "tuple": "a number or a list of numbers",
         "int": "a whole number",
         "float": "a number",
         "bool": "true or false",

@@ -284,7 +284,7 @@ class Part(Named):
     def fills(self, hook: str) -> bool:
         return hook in self.hooks()
 
-    def __add__(self, other: Part | Method) -> Method:
+    def __add__(self, other: str | Part | Method) -> Method:
         from holdfast.method import Method
 
         return Method((self,)) + other
@@ -295,4 +295,4 @@ def parts() -> dict[str, type[Part]]:
     package = importlib.import_module("holdfast.parts")
     for module in pkgutil.iter_modules(package.__path__, "holdfast.parts."):
         importlib.import_module(module.name)
-    return {cls.name: cls for cls in Part.__subclasses__() if not cls.internal}
+    return {cls.name: cls for cls in Part.__subclasses__() if cls.name and not cls.internal}

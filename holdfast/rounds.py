@@ -92,6 +92,7 @@ def run(
 def decided(federation: Federation | None, model: nn.Module | str | None, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that a federation or a model of the user's own decides; setting them as well is an error."""
     found: dict[str, Any] = {}
+    refuse_other_things(federation, model)
     if federation is not None:
         for name in ("data", "data_dir", "split", "clients", "public", "augment"):
             if name in settings:
@@ -100,6 +101,15 @@ def decided(federation: Federation | None, model: nn.Module | str | None, settin
     if model is not None:
         found |= {"model": model if isinstance(model, str) else type(model).__name__}
     return found
+
+
+def refuse_other_things(federation: object, model: object) -> None:
+    """A data set that was not dealt yet, or a class of models: say what to do."""
+    if federation is not None and not isinstance(federation, Federation):
+        kind = type(federation).__name__
+        raise HoldfastError(f"the second argument is a {kind}, not a federation: deal it first with federate(...)")
+    if isinstance(model, type):
+        raise HoldfastError(f"the model is the class {model.__name__}: give an instance, {model.__name__}()")
 
 
 def prepare(config: Config, sum: Method, federation: Federation | None, model: nn.Module | None) -> Simulation:
@@ -122,6 +132,8 @@ def prepare(config: Config, sum: Method, federation: Federation | None, model: n
         device=device,
         precision=config.precision,
     )
+    if federation.leaks and not any(getattr(part, "allow_test_leak", None) is not None for part in sum.parts):
+        raise HoldfastError("public data is the test data, but no part of this method may use it: leave it out")
     sum.check(config, net, federation)
     return Simulation(config, sum, federation.to(device, net.dtype), net)
 

@@ -95,7 +95,7 @@ def test_a_value_from_text_has_the_type_of_its_field(name: str, text: str, value
 @pytest.mark.parametrize(
     ("values", "size"),
     [
-        ({}, 5), ({"clients": 3}, 1), ({"clients": 400}, 10), ({"cohort": 7}, 7), ({"participation": 0.1}, 2),
+        ({}, 5), ({"clients": 3}, 2), ({"clients": 400}, 10), ({"cohort": 7}, 7), ({"participation": 0.1}, 2),
         ({"participation": 0.001}, 1), ({"participation": 1.0}, 20),
     ],
 )  # fmt: skip

@@ -49,8 +49,8 @@ def test_images_get_their_channels_first() -> None:
         assert np.array_equal(data.x, first)
     assert from_arrays(PIXELS[..., 0], LABELS).x.shape[1:] == (1, 6, 5)
     floats = PIXELS.astype(np.float32)
-    assert from_arrays(floats, LABELS).x.shape[1:] == (6, 5, 3)  # floats are taken as they stand ...
-    assert from_arrays(floats, LABELS, channels="last").x.shape[1:] == (3, 6, 5)  # ... unless told
+    assert from_arrays(floats, LABELS).x.shape[1:] == (3, 6, 5)
+    assert from_arrays(floats, LABELS, channels="first").x.shape[1:] == (6, 5, 3)
     small = np.zeros((4, 3, 3, 3), np.uint8)
     assert from_arrays(small, LABELS[:4]).x.shape[1:] == (3, 3, 3)
 

@@ -28,7 +28,7 @@ def command(shape: str, classes: int, as_json: bool) -> None:
         if "error" in r:
             view.add_row(r["name"], "-", "-", "-", r["error"])
         else:
-            blocks = ", ".join(f"{n} {unit}s" for unit, n in r["blocks"].items())
+            blocks = ", ".join(f"{n} {unit}{'s' * (n != 1)}" for unit, n in r["blocks"].items())
             view.add_row(r["name"], f"{r['parameters']:,}", f"{r['mflop']:,.1f}", blocks, r["text"])
     Console().print(view)
 

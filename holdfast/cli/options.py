@@ -22,7 +22,8 @@ def flag(f: Field[Any]) -> click.Option:
     shown = "" if default is None or default is False else f"  [default: {default}]"
     choices = f.metadata.get("choices")
     names = [f"{name}/--no-{name[2:]}"] if kind.startswith("bool") else [name]
-    metavar = "|".join(choices) if choices else {"int": "N", "flo": "X", "str": "TEXT"}.get(kind[:3])
+    kinds = {"int": "N", "flo": "X", "str": "TEXT"}
+    metavar = "|".join([*(["X"] if kind.startswith("float") else []), *choices]) if choices else kinds.get(kind[:3])
     return click.Option(
         [f.name, *names],
         type=None if kind.startswith("bool") else str,

@@ -67,9 +67,11 @@ class Watch:
 def describe(simulation: Simulation) -> str:
     """Two lines on what is about to run."""
     config, fed, net = simulation.config, simulation.federation, simulation.net
+    empty = fed.clients - len(simulation.occupied)
+    without = f" ({empty} of them without samples)" if empty else ""
     work = f"{config.steps} steps" if config.steps else f"{config.passes} epochs"
     return (
-        f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients, "
+        f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients{without}, "
         f"{simulation.config.cohort_size} per round, {work} of batch {config.batch}\n"
         f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {simulation.engine_name}: "
         f"{simulation.engine_reason}"

@@ -74,11 +74,13 @@ def show(result: Result, watch: Watch) -> None:
     """The end of a run, for people."""
     s = result.summary
     if s["final_accuracy"] is not None:
+        rounds = f"{s['rounds']} round{'s' * (s['rounds'] != 1)}"
         watch.console.print(
-            f"accuracy {s['final_accuracy']:.4f} (best {s['best_accuracy']:.4f}, mean of last five "
-            f"{s['last5_accuracy']:.4f}) after {s['rounds']} rounds and {s['seconds']:.1f} s; "
-            f"{s['upload_bytes'] / 1e6:.1f} MB up, {s['download_bytes'] / 1e6:.1f} MB down",
+            f"accuracy {s['final_accuracy']:.4f} (best {s['best_accuracy']:.4f}, mean of the last five scores "
+            f"{s['last5_accuracy']:.4f}) after {rounds} and {s['seconds']:.1f} s; "
+            f"{s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
             highlight=False,
+            soft_wrap=True,
         )
     if "personal_accuracy" in s:
         watch.console.print(

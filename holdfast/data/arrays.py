@@ -18,7 +18,7 @@ def samples(what: str, values: Any, channels: str = "auto") -> Tensor:
     """Inputs as uint8 or float32 [n, channels, height, width], or float32 [n, features]; all finite.
 
     Grey images [n, height, width] get their channel. ``channels`` says where it is: ``first``, ``last``, or
-    ``auto``: last for uint8 images whose last axis is 1 or 3 and whose second is not, else first.
+    ``auto``: last where the last axis is 1 or 3 and the second is not, else first.
     """
     x = _tensor(what, values)
     if len(x) == 0:
@@ -38,7 +38,7 @@ def samples(what: str, values: Any, channels: str = "auto") -> Tensor:
 
 
 def _looks_last(x: Tensor) -> bool:
-    return x.dtype == torch.uint8 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3)
+    return x.shape[3] in (1, 3) and x.shape[1] not in (1, 3)
 
 
 def _tensor(what: str, values: Any) -> Tensor:

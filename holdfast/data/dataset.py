@@ -20,3 +20,7 @@ class DataSet:
     mean: tuple[float, ...] = ()  # per channel; empty: no normalisation
     std: tuple[float, ...] = ()
     groups: Tensor | None = None  # [n] int64: whose sample it is, for data that is already federated
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.y)} training and {len(self.test_y)} test samples"
+        return f"DataSet({self.name}: {counts} of shape {tuple(self.x.shape[1:])}, {len(self.classes)} classes)"

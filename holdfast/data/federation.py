@@ -32,6 +32,9 @@ class Federation:
     dtype: torch.dtype = torch.float32
     leaks: bool = False  # whether the public samples are the test samples
 
+    def __repr__(self) -> str:
+        return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
+
     @property
     def clients(self) -> int:
         return len(self.deal.offsets) - 1
@@ -116,6 +119,7 @@ def federate(
 
     ``public="test"`` makes the test samples public: a leak, which parts refuse unless told otherwise.
     """
+    refuse_other_things(data)
     refuse_bad_samples(data)
     leaks, known = public == "test", len(data.y)
     if leaks:
@@ -145,6 +149,13 @@ def hold_out(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
         own = np.flatnonzero(labels == c)
         picked.append(rng.choice(own, max(1, round(fraction * len(own))), replace=False))
     return np.sort(np.concatenate(picked))
+
+
+def refuse_other_things(data: object) -> None:
+    """A name or arrays where a data set belongs: say how to make one."""
+    if not isinstance(data, DataSet):
+        kind = type(data).__name__
+        raise HoldfastError(f"federate needs a data set, not a {kind}: use load('digits') or from_arrays(x, y)")
 
 
 def refuse_bad_samples(data: DataSet) -> None:

@@ -42,7 +42,9 @@ class FedDF(Part):
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if len(federation.public) == 0:
-            raise HoldfastError("feddf needs public data: hold some out of the training data with --public 0.05")
+            raise HoldfastError(
+                "feddf needs public data: hold some out with --public 0.05, or federate(..., public=0.05)"
+            )
         if federation.leaks:
             raise HoldfastError(
                 "feddf: public data is the test data, so that test accuracy means nothing; hold training data out with "
