@@ -202,7 +202,7 @@ def test_weights_biases_and_norms_of_a_convolution_move_at_their_neurons_rate(no
 @pytest.mark.parametrize(
     ("sum", "says"),
     [
-        ("fednlr(mu=1)", "fednlr: mu must be a list of numbers above 1, not"),
+        ("fednlr(mu=1)", "fednlr: mu must be a number or a list of numbers above 1, not"),
         ("fednlr(mu=0.5)", "fednlr: mu must be"),
         ("fednlr(mu=[2, 1, 3])", "fednlr: mu must be"),
         ("fednlr(mu=[2, nope, 3])", "fednlr: mu must be"),
