@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test coverage lint clean
 
 setup: .venv/ready
 
@@ -18,6 +18,9 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2
+
+coverage: setup
+	$(BIN)/python -m pytest -n 2 --cov=holdfast --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 lint: setup
 	$(BIN)/ruff check .
