@@ -18,7 +18,7 @@ ROUNDS = 40
 def main() -> None:
     console = Console()
     federation = holdfast.federate(load("digits"), split="dirichlet(0.1)", clients=20, seed=1)
-    table = Table("method", "accuracy", "mean of last 5", "rounds to 80%", "MB", "s")
+    table = Table("method", "accuracy", "mean of last 5", "80% after", "MB", "s")
     folders = []
     for method in METHODS:
         watch = Watch(method)
@@ -34,7 +34,7 @@ def main() -> None:
             method,
             f"{s['final_accuracy']:.3f}",
             f"{s['last5_accuracy']:.3f}",
-            str(reached[0]) if reached else "never",
+            f"{reached[0]} rounds" if reached else "never",
             f"{(s['upload_bytes'] + s['download_bytes']) / 1e6:.0f}",
             f"{time.perf_counter() - begun:.1f}",
         )
