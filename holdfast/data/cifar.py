@@ -11,7 +11,7 @@ import torch
 
 from holdfast.data.dataset import DataSet
 from holdfast.data.pickles import read_pickle
-from holdfast.data.sources import Source, check_present, normalise_param, normalised, stored
+from holdfast.data.sources import Files
 from holdfast.errors import HoldfastError
 
 PIXELS = 3 * 32 * 32
@@ -53,7 +53,7 @@ def _kind(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Cifar(Source):
+class Cifar(Files):
     """What the two share; each states its folder, its files and its keys."""
 
     folder: ClassVar[str]
@@ -63,10 +63,6 @@ class Cifar(Source):
     labels: ClassVar[str]
     names: ClassVar[str]
     classes: ClassVar[int]
-    mean: ClassVar[tuple[float, ...]]
-    std: ClassVar[tuple[float, ...]]
-
-    normalise: str = normalise_param()
 
     def place(self, data_dir: Path) -> Path:
         return data_dir / self.folder
@@ -74,20 +70,7 @@ class Cifar(Source):
     def files(self, data_dir: Path) -> list[Path]:
         return [self.place(data_dir) / name for name in (*self.train, self.test, self.meta)]
 
-    def missing(self, data_dir: Path) -> list[str]:
-        return [file.name for file in self.files(data_dir) if not file.is_file()]
-
-    def count(self, data_dir: Path) -> tuple[int, int]:
-        data = self.load(data_dir)
-        return len(data.y), len(data.test_y)
-
-    def load(self, data_dir: Path) -> DataSet:
-        check_present(self, data_dir)
-        files = self.files(data_dir)
-        data = stored(self.name, files, lambda: self._decode(files))
-        return normalised(data, self.normalise, self.mean, self.std)
-
-    def _decode(self, files: list[Path]) -> DataSet:
+    def decode(self, files: list[Path]) -> DataSet:
         *batches, meta = files
         names = read_names(meta, self.names, self.classes)
         pairs = [read_batch(file, self.labels, self.classes) for file in batches]

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from holdfast.data.dataset import DataSet
-from holdfast.data.sources import Source, check_present, normalise_param, normalised, stored
+from holdfast.data.sources import Files
 from holdfast.errors import HoldfastError
 
 LIMIT = 1 << 31  # bytes in one file: ten times the largest published one
@@ -69,7 +69,7 @@ def _read(file: Path, stream: IO[bytes] | gzip.GzipFile, dims: int, most: int) -
 
 
 @dataclass(frozen=True)
-class Idx(Source):
+class Idx(Files):
     """What the IDX data sets share; each states its folder, file names and labels."""
 
     folder: ClassVar[str]
@@ -77,10 +77,6 @@ class Idx(Source):
     classes: ClassVar[tuple[str, ...]]
     first: ClassVar[int] = 0  # the label of the first class
     transposed: ClassVar[bool] = False
-    mean: ClassVar[tuple[float, ...]] = ()
-    std: ClassVar[tuple[float, ...]] = ()
-
-    normalise: str = normalise_param()
 
     def place(self, data_dir: Path) -> Path:
         return data_dir / self.folder / "raw"
@@ -91,20 +87,7 @@ class Idx(Source):
         plain = [self.place(data_dir) / f"{part}-{kind}-ubyte" for part in self.parts for kind in kinds]
         return [file if file.is_file() else file.with_name(file.name + ".gz") for file in plain]
 
-    def missing(self, data_dir: Path) -> list[str]:
-        return [file.name for file in self.files(data_dir) if not file.is_file()]
-
-    def count(self, data_dir: Path) -> tuple[int, int]:
-        data = self.load(data_dir)
-        return len(data.y), len(data.test_y)
-
-    def load(self, data_dir: Path) -> DataSet:
-        check_present(self, data_dir)
-        files = self.files(data_dir)
-        data = stored(self.name, files, lambda: self._decode(files))
-        return normalised(data, self.normalise, self.mean, self.std)
-
-    def _decode(self, files: list[Path]) -> DataSet:
+    def decode(self, files: list[Path]) -> DataSet:
         x, y = self._pair(*files[:2])
         test_x, test_y = self._pair(*files[2:])
         return DataSet(self.name, x, y, test_x, test_y, self.classes)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.data.cache import cached, user_folder
 from holdfast.data.dataset import DataSet
@@ -115,6 +115,37 @@ def check_present(source: Source, data_dir: Path) -> None:
 def shortened(names: Sequence[str], most: int = 8) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+@dataclass(frozen=True)
+class Files(Source):
+    """A data set of a few files of known names, decoded as a whole."""
+
+    mean: ClassVar[tuple[float, ...]] = ()  # as usually published; none: computed
+    std: ClassVar[tuple[float, ...]] = ()
+
+    normalise: str = normalise_param()
+
+    def files(self, data_dir: Path) -> list[Path]:
+        """The files, whether they are there or not."""
+        raise NotImplementedError
+
+    def decode(self, files: list[Path]) -> DataSet:
+        """The samples in the files."""
+        raise NotImplementedError
+
+    def missing(self, data_dir: Path) -> list[str]:
+        return [file.name for file in self.files(data_dir) if not file.is_file()]
+
+    def count(self, data_dir: Path) -> tuple[int, int]:
+        data = self.load(data_dir)
+        return len(data.y), len(data.test_y)
+
+    def load(self, data_dir: Path) -> DataSet:
+        check_present(self, data_dir)
+        files = self.files(data_dir)
+        data = stored(self.name, files, lambda: self.decode(files))
+        return normalised(data, self.normalise, self.mean, self.std)
 
 
 @dataclass(frozen=True)
