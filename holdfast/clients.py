@@ -44,8 +44,16 @@ def nbytes(tensors: PerPart) -> int:
 
 def finite_rows(tensors: PerPart, deltas: Tensor) -> Tensor:
     """[C]: true where a client's delta and uploads are all finite."""
-    good = torch.isfinite(deltas).all(1)
+    good = finite(deltas)
     for part in tensors.values():
         for t in part.values():
-            good = good & torch.isfinite(t).reshape(len(t), -1).all(1)
+            good = good & finite(t.reshape(len(t), -1))
     return good
+
+
+def finite(rows: Tensor) -> Tensor:
+    """[C]: true where a row [C, P] is finite: a NaN or an infinity shows in its extremes."""
+    if not rows.is_floating_point() or rows.shape[1] == 0:
+        return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    low, high = torch.aminmax(rows, dim=1)
+    return torch.isfinite(low) & torch.isfinite(high)

@@ -53,8 +53,11 @@ class Config(Named):
     checkpoint_every: int = param(1, "write a checkpoint every so many rounds (and after the last)", low=1)
     engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector"))
     slice: int | None = param(None, "clients trained at once by the vector engine; default: what fits", low=1)
+    workers: int | None = param(
+        None, "clients trained side by side by the loop engine; default: a core each for convolutions on a CPU", low=1
+    )
     graphs: bool = param(True, "on a GPU, capture the local step as a CUDA graph")
-    compile: bool | None = param(None, "compile the local step; default: on a GPU")
+    compile: bool | None = param(None, "compile the vector engine's step; default: on a GPU, and in long runs")
     convolution: str = param(
         "auto",
         "how the vector engine computes convolutions; auto: as products on a GPU",

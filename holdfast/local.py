@@ -5,6 +5,7 @@ w  <-  w - lr * rate * direction(gradient(task loss + penalties))
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -59,6 +60,12 @@ class Local:
         self.by_hook = {
             h: method.filling(h) for h in ("begin", "epoch", "teachers", "rate", "penalty", "direction", "end")
         }
+
+    def twin(self) -> Local:
+        """The same training for another thread."""
+        twin = copy.copy(self)
+        twin.net = self.net.twin()
+        return twin
 
     def begin(self, job: Job, who: Who, state: PerPart) -> PerPart:
         """Every part's scratch before the first step."""

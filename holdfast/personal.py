@@ -51,7 +51,8 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
     """
     config, fed, net = simulation.config, simulation.federation, simulation.net
     served, t, epochs = simulation.server.served(), config.rounds + 1, config.personal
-    engine = build(simulation.engine_name, Local(net, method, fed, config.seed, epochs), config.slice, None, False)
+    local = Local(net, method, fed, config.seed, epochs)
+    engine = build(simulation.engine_name, local, config.slice, simulation.workers, None, False)
     job = simulation.job(config.rounds, {})._replace(w0=served, round=torch.tensor(t, device=net.device))
     accuracies, mixes = [], []
     clients = simulation.occupied[:limit]

@@ -15,7 +15,7 @@ from holdfast.clients import Clients, finite_rows, nbytes
 from holdfast.config import Config
 from holdfast.data.federation import Federation
 from holdfast.draw import draw
-from holdfast.engines.choose import build, choose, products
+from holdfast.engines.choose import build, choose, compiles, products, workers
 from holdfast.engines.cohort import Cohort, Trained
 from holdfast.engines.replay import Room
 from holdfast.errors import HoldfastError
@@ -54,22 +54,28 @@ class Simulation:
         self.engine_name, self.engine_reason = choose(
             config.engine, net.convolutional, net.device.type, config.cohort_size
         )
-        if self.engine_name == "vector" and products(config.convolution, net.device.type):
+        kind = net.device.type
+        if self.engine_name == "vector" and products(config.convolution, kind):
             net.use_products()
+        if self.engine_name == "loop" and kind == "cpu":
+            net.use_channels_last()
         self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
         outings = [(method, config.passes), *((Method(trip.sum), trip.epochs) for _, trip in self.trips)]
         locals_ = [Local(net, m, federation, config.seed, e, number) for number, (m, e) in enumerate(outings)]
-        compiled = config.compile if config.compile is not None else net.device.type == "cuda"
-        rooms = [self._room(config, local.epochs, number) for number, local in enumerate(locals_)]
+        rooms = [self._room(local.epochs, number) for number, local in enumerate(locals_)]
+        compiled = compiles(config.compile, kind, config.rounds * rooms[0].slots)
+        if self.engine_name == "vector":  # a resumed run must not decide anew: its number of rounds may have changed
+            self.config = config = config.changed(compile=compiled)
+        traced = compiled or (kind == "cuda" and config.graphs)
+        self.workers = workers(config.workers, net.convolutional, kind, config.cohort_size)
         self.engines = [
-            build(self.engine_name, local, config.slice, room, compiled)
+            build(self.engine_name, local, config.slice, self.workers, room if traced else None, compiled)
             for local, room in zip(locals_, rooms, strict=True)
         ]
 
-    def _room(self, config: Config, epochs: int, number: int) -> Room | None:
-        """The shape that every cohort of a trip fits into, for a traced step; none where steps are not traced."""
-        if not config.compile and not (self.net.device.type == "cuda" and config.graphs):
-            return None
+    def _room(self, epochs: int, number: int) -> Room:
+        """The shape that every cohort of a trip fits into."""
+        config = self.config
         trip = self.trips[number - 1][1] if number else None
         sizes = np.array([len(self.federation.public)]) if trip and trip.public else self.federation.deal.sizes
         steps = -(-sizes[sizes > 0] // config.batch)

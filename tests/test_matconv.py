@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
 import holdfast
-from holdfast.models.matconv import MatConv2d, fits
+from holdfast.models.matconv import MatConv2d, fits, with_products
+from holdfast.models.matpool import MatPool2d, pools
 
 # kernel, stride, padding, size of the image: those of the zoo, and one window larger than the image.
 CASES = [
@@ -52,6 +55,39 @@ def test_every_client_with_a_kernel_of_its_own(kernel, stride, padding, size):
 
     found, expected = gradients(product), gradients(conv)
     assert all(torch.allclose(found[n], expected[n], rtol=1e-10, atol=1e-9) for n in expected)
+
+
+@pytest.mark.parametrize("size", [(8, 8), (5, 7), (2, 3), (1, 4)])
+def test_a_pool_of_comparisons_is_the_same_pool(size):
+    torch.manual_seed(0)
+    x = torch.randint(-3, 3, (2, 3, *size)).double().requires_grad_()  # few values: many ties
+    g = torch.randn(2, 3, size[0] // 2, size[1] // 2, dtype=torch.float64)
+    if min(size) < 2:
+        assert MatPool2d()(x).numel() == 0
+        return
+    ours, theirs = MatPool2d()(x), nn.MaxPool2d(2)(x)
+    assert torch.equal(ours, theirs)
+    assert torch.equal(torch.autograd.grad(ours, x, g)[0], torch.autograd.grad(theirs, x, g)[0])
+
+
+def test_pooling_before_the_relu_changes_nothing():
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Conv2d(1, 2, 1, dtype=torch.float64), nn.ReLU(), nn.MaxPool2d(2))
+    x = torch.randint(-3, 3, (2, 1, 6, 6)).double().requires_grad_()
+    swapped = with_products(copy.deepcopy(block))
+    assert [type(m).__name__ for m in swapped] == ["MatConv2d", "MatPool2d", "ReLU"]
+    g = torch.randn(2, 2, 3, 3, dtype=torch.float64)
+    for wrt, own in zip([x, *block.parameters()], [x, *swapped.parameters()], strict=True):
+        expected = torch.autograd.grad(block(x), wrt, g)[0]
+        assert torch.allclose(torch.autograd.grad(swapped(x), own, g)[0], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "pool", [nn.MaxPool2d(3), nn.MaxPool2d(2, 1), nn.MaxPool2d(2, padding=1), nn.MaxPool2d(2, ceil_mode=True)]
+)
+def test_other_pools_stay_as_they_are(pool):
+    assert not pools(pool)
+    assert with_products(nn.Sequential(pool))[0] is pool
 
 
 @pytest.mark.parametrize("model", ["cnn", "resnet18"])

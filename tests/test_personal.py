@@ -77,7 +77,7 @@ def test_agrees_with_plain_loops(settings, what, engine):
 @every_engine
 def test_only_the_head_moves(engine):
     simulation, _ = played(engine=engine)
-    tuned = build(engine, Local(simulation.net, TUNED["head"], simulation.federation, 0, 2), None, None, False)
+    tuned = build(engine, Local(simulation.net, TUNED["head"], simulation.federation, 0, 2), None, 1, None, False)
     who = simulation.who(simulation.occupied)
     job, cohort = simulation.job(1, {}), Cohort(who, {}, simulation.plan(who, 1, 0, 2))
     moved = tuned.train(job, cohort).deltas != 0
@@ -89,7 +89,7 @@ def test_engines_agree_on_the_copies():
     deltas = []
     for engine in ENGINES:
         simulation, _ = played(engine=engine)
-        tuned = build(engine, Local(simulation.net, TUNED["all"], simulation.federation, 0, 2), None, None, False)
+        tuned = build(engine, Local(simulation.net, TUNED["all"], simulation.federation, 0, 2), None, 1, None, False)
         who = simulation.who(simulation.occupied)
         deltas.append(tuned.train(simulation.job(1, {}), Cohort(who, {}, simulation.plan(who, 1, 0, 2))).deltas)
     torch.testing.assert_close(*deltas, rtol=0, atol=1e-12)

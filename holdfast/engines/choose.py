@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
+import torch
+
 from holdfast.engines.loop import Loop
 from holdfast.engines.replay import Room
 from holdfast.engines.vector import Vector
@@ -10,6 +15,7 @@ from holdfast.local import Local
 
 Engine = Loop | Vector
 ENGINES = ("loop", "vector")
+MANY = 20_000  # local steps of a run from which on a CPU's compiler, some ten seconds, pays
 
 
 def choose(asked: str, convolutional: bool, device: str, cohort: int) -> tuple[str, str]:
@@ -36,6 +42,20 @@ def products(asked: str, device: str) -> bool:
     return asked == "product" or (asked == "auto" and device == "cuda")
 
 
-def build(name: str, local: Local, slice: int | None, room: Room | None, compiled: bool) -> Engine:
+def workers(asked: int | None, convolutional: bool, device: str, cohort: int) -> int:
+    """How many clients the loop engine trains side by side; small dense networks would only wait for each other."""
+    if asked is not None:
+        return asked
+    return min(torch.get_num_threads(), cohort) if convolutional and device == "cpu" else 1
+
+
+def compiles(asked: bool | None, device: str, steps: int) -> bool:
+    """Whether the vector engine compiles its step: where that pays within the run."""
+    if asked is not None:
+        return asked
+    return device != "cpu" or (steps >= MANY and any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))))
+
+
+def build(name: str, local: Local, slice: int | None, workers: int, room: Room | None, compiled: bool) -> Engine:
     """The engine of this name for this training; ``room`` lets the vector engine trace its step."""
-    return Loop(local) if name == "loop" else Vector(local, slice, room, compiled)
+    return Loop(local, workers) if name == "loop" else Vector(local, slice, room, compiled)

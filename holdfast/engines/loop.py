@@ -1,8 +1,15 @@
-"""The reference engine: one client after the other, on exactly its own samples, with plain autograd."""
+"""The reference engine: each client by itself, on exactly its own samples, with plain autograd.
+
+On a CPU several clients may train side by side, each in a thread of its own on one core: a convolution keeps one core
+busier than several cores keep each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,29 +21,46 @@ from holdfast.part import Batch, Gradient, Part
 
 
 class Loop:
-    """Trains a cohort client after client."""
+    """Trains a cohort client by client, ``workers`` of them at a time."""
 
     name = "loop"
 
-    def __init__(self, local: Local) -> None:
+    def __init__(self, local: Local, workers: int = 1) -> None:
         self.local = local
+        self.mine = threading.local()  # a worker's own training: a module is not safe to share between threads
+        self.pool = ThreadPoolExecutor(workers, initializer=self._hire) if workers > 1 else None
 
     def train(self, job: Job, cohort: Cohort) -> Trained:
-        rows = [self._client(job, cohort, i) for i in range(cohort.size)]
+        rows = self._each(lambda i: self._client(job, cohort, i), cohort.size)
         deltas, uploads, states, losses = zip(*rows, strict=True)
         return Trained(torch.stack(deltas), stack(list(uploads)), stack(list(states)), torch.stack(losses))
 
     def gradients(self, job: Job, cohort: Cohort, at: Tensor) -> Tensor:
         """Every client's full gradient at one model, [C, P]."""
-        rows = range(cohort.size)
-        return torch.stack([self.local.full_gradient(self.differentiate, job, exact(cohort.who, i), at) for i in rows])
+
+        def one(i: int) -> Tensor:
+            return self._local().full_gradient(self.differentiate, job, exact(cohort.who, i), at)
+
+        return torch.stack(self._each(one, cohort.size))
 
     def survey(self, job: Job, who: Who, parts: Sequence[Part]) -> PerPart:
         """What parts measure at every client, with a client axis."""
-        return stack([self.local.survey(parts, job, exact(who, i)) for i in range(len(who.id))])
+        return stack(self._each(lambda i: self._local().survey(parts, job, exact(who, i)), len(who.id)))
+
+    def _each(self, one: Callable[[int], Any], clients: int) -> list[Any]:
+        """``one`` of every client, in their order."""
+        return list(map(one, range(clients)) if self.pool is None else self.pool.map(one, range(clients)))
+
+    def _hire(self) -> None:
+        torch.set_num_threads(1)
+        self.mine.local = self.local.twin()
+
+    def _local(self) -> Local:
+        found: Local = getattr(self.mine, "local", self.local)
+        return found
 
     def _client(self, job: Job, cohort: Cohort, i: int) -> tuple:
-        local, plan = self.local, cohort.plan
+        local, plan = self._local(), cohort.plan
         who, state = exact(cohort.who, i), tree_map(lambda t: t[i], cohort.states)
         w = job.w0.clone() if cohort.start is None else cohort.start[i].clone()
         scratch = local.begin(job, who, state)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from holdfast.engines.cohort import Cohort
@@ -58,7 +58,7 @@ class Moving(NamedTuple):
 
 
 class Replay:
-    """A captured step for cohorts of one shape. ``step`` is the local step under ``vmap``."""
+    """A traced step for cohorts of one shape. ``step`` is the local step under ``vmap``."""
 
     def __init__(
         self, local: Local, step: Callable[..., Any], fixed: Fixed, moving: Moving, ragged: bool, compiled: bool
@@ -66,20 +66,18 @@ class Replay:
         self.local, self.step, self.ragged = local, step, ragged
         self.fixed: Fixed = own(fixed)
         self.moving: Moving = own(moving)._replace(w=aligned(moving.w))
-        self.run = flat_function(self._once, (self.fixed, self.moving), compiled)
-        self.spec = tree_flatten(moving)[1]
-        self.graph = self._capture() if moving.w.is_cuda else None
+        self.buffers, _ = tree_flatten((self.fixed, self.moving))
+        self.once = in_place(self._once, self.fixed, self.moving, compiled)  # what a graph reads must stay alive
+        self.run = capture(self.once) if moving.w.is_cuda else self.once
 
     def steps(self, fixed: Fixed, moving: Moving, times: int) -> Moving:
-        """Take so many steps."""
-        if self.graph is None:
-            now: Moving = moving
-            for _ in range(times):
-                now = tree_unflatten(self.run(*tree_flatten((fixed, now))[0]), self.spec)
-            return now
-        tree_map(lambda buffer, value: buffer.copy_(value), (self.fixed, self.moving), (fixed, moving))
+        """Take so many steps. What comes back lives in buffers that the next call writes over."""
+        values, _ = tree_flatten((fixed, moving))
+        for buffer, value in zip(self.buffers, values, strict=True):
+            if buffer is not value:
+                buffer.copy_(value)
         for _ in range(times):
-            self.graph.replay()
+            self.run()
         return self.moving
 
     def _once(self, f: Fixed, m: Moving) -> Moving:
@@ -98,35 +96,58 @@ class Replay:
             )
         return Moving(w, scratch, m.loss + loss, k, m.slot + 1)
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        inputs, _ = tree_flatten((self.fixed, self.moving))
-        buffers, _ = tree_flatten(self.moving)
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self.run(*inputs)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for buffer, value in zip(buffers, self.run(*inputs), strict=True):
-                buffer.copy_(value)
-        return graph
 
+def in_place(
+    function: Callable[[Fixed, Moving], Moving], fixed: Fixed, moving: Moving, compiled: bool
+) -> Callable[[], object]:
+    """``moving = function(fixed, moving)`` on these very tensors, traced through its Python; compiled where asked."""
+    from torch.fx.experimental.proxy_tensor import make_fx  # slow to import, and only some runs need it
 
-def flat_function(function: Callable[..., Any], args: tuple[Any, ...], compiled: bool) -> Callable[..., list[Tensor]]:
-    """``function`` on flat lists of tensors: traced once through its Python, then compiled where asked."""
-    inputs, spec = tree_flatten(args)
+    inputs, spec = tree_flatten((fixed, moving))
+    changed = len(tree_flatten(moving)[0])
 
     def flat(*tensors: Tensor) -> list[Tensor]:
         outputs, _ = tree_flatten(function(*tree_unflatten(list(tensors), spec)))
-        return outputs
+        for buffer, value in zip(tensors[-changed:], outputs, strict=True):
+            buffer.copy_(value)
+        return []
 
-    traced: Callable[..., list[Tensor]] = make_fx(flat)(*inputs)
+    traced = make_fx(flat)(*inputs)
+    inputs = inputs + lift_constants(traced)
     if not compiled:
-        return traced
+        return partial(traced, *inputs)
+    from torch import _inductor as inductor
+
     # What a pooling layer gives is read by every window of the next convolution: compute it once.
-    return torch.compile(traced, dynamic=False, options={"realize_reads_threshold": 3})
+    return partial(inductor.compile(traced, inputs, options={"realize_reads_threshold": 3}), *inputs)
+
+
+def lift_constants(traced: torch.fx.GraphModule) -> list[Tensor]:
+    """Make the tensors in a graph inputs of it: a compiler would copy them, the data set above all, into its cache."""
+    graph = traced.graph
+    last = [node for node in graph.nodes if node.op == "placeholder"][-1]
+    constants: list[Tensor] = []
+    for node in [node for node in graph.nodes if node.op == "get_attr"]:
+        with graph.inserting_after(last):
+            last = graph.placeholder(f"constant_{len(constants)}")
+        node.replace_all_uses_with(last)
+        graph.erase_node(node)
+        constants.append(getattr(traced, str(node.target)))
+    traced.recompile()
+    return constants
+
+
+def capture(run: Callable[[], object]) -> Callable[[], object]:
+    """The same work as a CUDA graph, which the host only has to start."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        run()  # once, for what libraries set up at their first call; a second run might lie behind the last step
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
 
 
 def own(tree: Any) -> Any:

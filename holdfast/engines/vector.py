@@ -40,14 +40,18 @@ class Vector:
 
     def train(self, job: Job, cohort: Cohort) -> Trained:
         order = sorted(range(cohort.size), key=lambda i: -cohort.plan.steps[i])
-        cohort = cohort.pick(order)
+        sorted_already = order == list(range(cohort.size))
+        if not sorted_already:
+            cohort = cohort.pick(order)
         width = self.slice or fitting(self.local, cohort)
         train = self._train
         if self.room is not None:
             width, train = min(width, self.room.rows), self._train_graph
         pieces = [train(job, cohort.rows(i, min(i + width, cohort.size))) for i in range(0, cohort.size, width)]
-        back = torch.argsort(torch.tensor(order, device=job.w0.device))
         found = join(pieces)
+        if sorted_already:
+            return found
+        back = torch.argsort(torch.tensor(order, device=job.w0.device))
         uploads, states = tree_map(lambda t: t[back], (found.uploads, found.states))
         return Trained(found.deltas[back], uploads, states, found.loss[back])
 
@@ -105,9 +109,9 @@ class Vector:
                 scratch = self._epoch(job, cohort.who, cohort.states, moving.scratch, moving.w, epoch)
                 moving = moving._replace(scratch=scratch)
             moving = self._replay(fixed, moving).steps(fixed, moving, steps)
-        found = self._end(job, cohort.who, cohort.states, moving.scratch, moving.w)
-        deltas, uploads, states = own(tree_map(lambda t: t[:size], found))
-        return Trained(deltas, uploads, states, (moving.loss / moving.k.clamp(min=1))[:size])
+        deltas, *rest = self._end(job, cohort.who, cohort.states, moving.scratch, moving.w)
+        uploads, states = own(tree_map(lambda t: t[:size], rest))
+        return Trained(deltas[:size], uploads, states, (moving.loss / moving.k.clamp(min=1))[:size])
 
     def _replay(self, fixed: Fixed, moving: Moving) -> Replay:
         assert self.room is not None

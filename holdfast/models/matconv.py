@@ -1,7 +1,9 @@
-"""A convolution as one matrix product, which stays one batched product when every client has its own kernel.
+"""A convolution as matrix products, which stay batched products when every client has its own kernel.
 
 Under ``vmap`` a convolution becomes a grouped one, far from what a GPU can do. Written as kernel [out, K] times windows
-[K, batch * positions] it becomes a batched matrix product over clients, forward and backward.
+[K, positions] it becomes a batched matrix product over clients, forward and backward. A large kernel multiplies the
+windows of the whole batch at once. A small one multiplies image by image: the gradient of a kernel is a sum over all
+positions, and few results with long sums leave a GPU idle, unless the images are summed side by side.
 """
 
 from __future__ import annotations
@@ -12,66 +14,47 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holdfast.models.matpool import MatPool2d, pool_first, pools
+
 Pair = tuple[int, int]
-FEW = 64 * 256  # a kernel with fewer numbers gives a GPU too few sums to run side by side
+SMALL = 64 * 256  # numbers in a kernel
 
 
 class Windows(torch.autograd.Function):
-    """All windows of images [in, batch, height, width] as columns: [in * kh * kw, batch * rows * columns].
+    """All windows of images [batch, in, height, width] as columns, of K = in * kh * kw numbers each.
 
-    The backward pass adds the taps of the kernel one by one: plain shifted sums, which a compiler fuses into one.
+    [K, batch * rows * columns] for the ``whole`` batch, or [batch, K, rows * columns] image by image. The backward pass
+    adds the taps of the kernel one by one: plain shifted sums, which a compiler fuses into one.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, size: Pair, stride: Pair) -> Tensor:
-        windows = x.unfold(2, size[0], stride[0]).unfold(3, size[1], stride[1])
-        return windows.permute(0, 4, 5, 1, 2, 3).flatten(3).flatten(0, 2)
+    def forward(x: Tensor, size: Pair, stride: Pair, whole: bool) -> Tensor:
+        windows = x.unfold(2, size[0], stride[0]).unfold(3, size[1], stride[1])  # [batch, in, rows, columns, kh, kw]
+        if whole:
+            return windows.permute(1, 4, 5, 0, 2, 3).flatten(3).flatten(0, 2)
+        return windows.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Pair, Pair], output: Tensor) -> None:
-        x, ctx.size, ctx.stride = inputs
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Pair, Pair, bool], output: Tensor) -> None:
+        x, ctx.size, ctx.stride, ctx.whole = inputs
         ctx.shape = x.shape
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
         (kh, kw), (sh, sw) = ctx.size, ctx.stride
-        channels, batch, height, width = ctx.shape
+        batch, channels, height, width = ctx.shape
         rows, columns = (height - kh) // sh + 1, (width - kw) // sw + 1
-        taps = g.reshape(channels, kh, kw, batch, rows, columns)
+        if ctx.whole:
+            taps = g.reshape(channels, kh, kw, batch, rows, columns).permute(1, 2, 3, 0, 4, 5)
+        else:
+            taps = g.reshape(batch, channels, kh, kw, rows, columns).permute(2, 3, 0, 1, 4, 5)
         total = g.new_zeros(())
         for i in range(kh):
             for j in range(kw):
-                total = total + place(taps[:, i, j], (i, j), (sh, sw), (height, width))
-        return total, None, None
-
-
-class Product(torch.autograd.Function):
-    """Kernel [out, K] times windows [K, n].
-
-    A small kernel's gradient, few results with long sums, is cut into ``parts`` sums that run side by side.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(kernel: Tensor, windows: Tensor, parts: int) -> Tensor:
-        return kernel @ windows
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
-        kernel, windows, ctx.parts = inputs
-        ctx.save_for_backward(kernel, windows)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, None]:
-        kernel, windows = ctx.saved_tensors
-        if ctx.parts == 1:
-            return g @ windows.T, kernel.T @ g, None
-        pieces = (t.unflatten(1, (ctx.parts, -1)).transpose(0, 1) for t in (g, windows))
-        left, right = pieces
-        return (left @ right.transpose(1, 2)).sum(0), kernel.T @ g, None
+                total = total + place(taps[i, j], (i, j), (sh, sw), (height, width))
+        return total, None, None, None
 
 
 def place(tap: Tensor, offset: Pair, stride: Pair, size: Pair) -> Tensor:
@@ -94,25 +77,34 @@ class MatConv2d(nn.Module):
         self.size, self.stride, self.padding = pair(conv.kernel_size), pair(conv.stride), pair(conv.padding)
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel: Tensor
-        windows: Tensor
-        out: Tensor
         (kh, kw), (sh, sw), (ph, pw) = self.size, self.stride, self.padding
         weight, bias = self.weight, self.bias
         if torch.is_autocast_enabled(x.device.type):
             low = torch.get_autocast_dtype(x.device.type)
             x, weight, bias = x.to(low), weight.to(low), None if bias is None else bias.to(low)
-        x = F.pad(x.transpose(0, 1), (pw, pw, ph, ph))  # [in, batch, height, width]
-        _, batch, height, width = x.shape
+        x = F.pad(x, (pw, pw, ph, ph))
+        batch, _, height, width = x.shape
         rows, columns = (height - kh) // sh + 1, (width - kw) // sw + 1
-        kernel, windows = weight.flatten(1), Windows.apply(x, self.size, self.stride)  # type: ignore[no-untyped-call]
+        kernel: Tensor = weight.flatten(1)
+        whole = weight.numel() >= SMALL
+        windows: Tensor = Windows.apply(x, self.size, self.stride, whole)  # type: ignore[no-untyped-call]
         odd = -kernel.shape[1] % 4  # rows of 16 bytes keep the matrix units busy
         if odd:
-            kernel, windows = F.pad(kernel, (0, odd)), F.pad(windows, (0, 0, 0, odd))
-        out = Product.apply(kernel, windows, batch if kernel.numel() < FEW else 1)  # type: ignore[no-untyped-call]
-        if bias is not None:
-            out = out + bias[:, None]
-        return out.reshape(-1, batch, rows, columns).transpose(0, 1)
+            kernel, windows, bias = widened(kernel, windows, bias, odd)
+        if whole:
+            out = (kernel @ windows).reshape(-1, batch, rows, columns).transpose(0, 1)
+        else:
+            out = torch.bmm(kernel.expand(batch, -1, -1), windows).reshape(batch, -1, rows, columns)
+        return out if bias is None else out + bias[:, None, None]
+
+
+def widened(kernel: Tensor, windows: Tensor, bias: Tensor | None, odd: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """``odd`` more columns of the kernel and rows of the windows: the bias against ones, then zeros."""
+    if bias is None:
+        return F.pad(kernel, (0, odd)), F.pad(windows, (0, 0, 0, odd)), None
+    kernel = torch.cat([kernel, bias[:, None]], 1)
+    windows = F.pad(windows, (0, 0, 0, 1), value=1.0)
+    return F.pad(kernel, (0, odd - 1)), F.pad(windows, (0, 0, 0, odd - 1)), None
 
 
 def pair(values: tuple[int, ...]) -> Pair:
@@ -131,10 +123,15 @@ def fits(conv: nn.Module) -> bool:
 
 
 def with_products(module: nn.Module) -> nn.Module:
-    """The module with its convolutions replaced, in place."""
+    """The module with its convolutions and pools replaced, in place."""
     for name, sub in list(module.named_modules()):
+        parent, _, child = name.rpartition(".")
         if name and fits(sub):
-            parent, _, child = name.rpartition(".")
             assert isinstance(sub, nn.Conv2d)
             setattr(module.get_submodule(parent), child, MatConv2d(sub))
+        elif name and pools(sub):
+            setattr(module.get_submodule(parent), child, MatPool2d())
+    for sub in module.modules():
+        if type(sub) is nn.Sequential:
+            pool_first(sub)
     return module

@@ -64,6 +64,17 @@ class Net:
         self.convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in body.modules())
         self.classes, self.shape, self.inputs = classes, shape, math.prod(shape)
         self.body = _without_head(body, self.head).requires_grad_(False)
+        self.channels_last = False
+
+    def twin(self) -> Net:
+        """The same network around a module of its own: running a module is not safe in two threads at once."""
+        twin = copy.copy(self)
+        twin.body = copy.deepcopy(self.body)
+        return twin
+
+    def use_channels_last(self) -> None:
+        """Let convolutions see images with the channels innermost, which suits a CPU's."""
+        self.channels_last = self.convolutional and len(self.shape) == 3
 
     def use_products(self) -> None:
         """Compute convolutions as matrix products, which batch better over clients on a GPU."""
@@ -74,6 +85,8 @@ class Net:
         parameters = dict(self.layout.split(w) if isinstance(w, Tensor) else w)
         weight, bias = (parameters.pop(f"{self.head}.{n}" if self.head else n, None) for n in ("weight", "bias"))
         assert weight is not None
+        if self.channels_last:
+            x, parameters = channels_last(x), {name: channels_last(p) for name, p in parameters.items()}
 
         def head(features: Tensor) -> Tensor:
             with self._autocast():
@@ -111,6 +124,11 @@ class Net:
         if self.precision != "bf16":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+def channels_last(t: Tensor) -> Tensor:
+    """Images and kernels with the channels innermost in memory; anything else as it is."""
+    return t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
 
 
 def _per_neuron(out: Tensor, neurons: int) -> Tensor:
