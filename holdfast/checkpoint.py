@@ -33,17 +33,17 @@ def save(folder: Path, round: int, server: Server, clients: Clients) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     newest = _manifests(folder)[-1:]
     files: dict[str, int] = _read_manifest(newest[0])["clients"] if newest else {}
+    files = {f: c for f, c in files.items() if _client(f) not in clients.changed}
     flat = {MODEL: server.w} | _flatten(server.states)
     name = f"server-{round:06d}.safetensors"
     manifest: dict[str, Any] = {
         "round": round,
         "server": {name: _write(folder / name, flat)},
-        "clients": dict(files),
+        "clients": files,
     }
     for i in sorted(clients.changed):
         name = f"client-{i:06d}-{round:06d}.safetensors"
-        checksum = _write(folder / name, _flatten(clients.rows[i]))
-        manifest["clients"] = {f: c for f, c in manifest["clients"].items() if _client(f) != i} | {name: checksum}
+        files[name] = _write(folder / name, _flatten(clients.rows[i]))
     _replace(folder / f"round-{round:06d}.json", json.dumps(manifest).encode())
     clients.changed.clear()
     _clean(folder)
@@ -56,14 +56,15 @@ def load(folder: Path, server: Server, clients: Clients) -> int:
         return 0
     path = manifests[-1]
     manifest = _read_manifest(path)
-    states = {
-        name: _read(folder / name, c, path, manifests)
-        for part in ("server", "clients")
-        for name, c in manifest[part].items()
-    }
     device = server.w.device
-    for name in manifest["server"]:
-        flat = {k: t.to(device) for k, t in states[name].items()}
+
+    def read(name: str, checksum: int) -> dict[str, Tensor]:
+        return {k: t.to(device) for k, t in _read(folder / name, checksum, path, manifests).items()}
+
+    for name, checksum in manifest["clients"].items():
+        clients.rows[_client(name)] = _unflatten(read(name, checksum))
+    for name, checksum in manifest["server"].items():
+        flat = read(name, checksum)
         if flat[MODEL].shape != server.w.shape or flat[MODEL].dtype != server.w.dtype:
             raise HoldfastError(
                 f"{folder / name} holds a model of {len(flat[MODEL])} parameters ({flat[MODEL].dtype}), "
@@ -71,9 +72,6 @@ def load(folder: Path, server: Server, clients: Clients) -> int:
             )
         server.w = flat.pop(MODEL)
         server.states = server.states | _unflatten(flat)
-    clients.rows = {
-        _client(n): _unflatten({k: t.to(device) for k, t in states[n].items()}) for n in manifest["clients"]
-    }
     return int(manifest["round"])
 
 

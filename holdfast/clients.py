@@ -11,14 +11,15 @@ from torch.utils._pytree import tree_map
 from holdfast.engines.cohort import stack
 from holdfast.local import PerPart
 from holdfast.method import Method
+from holdfast.store import Store
 
 
 class Clients:
     """Rows by client id. ``changed`` names the rows written since the last checkpoint."""
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: Method, rows: Store | None = None) -> None:
         self.stateful = method.filling("init_client")
-        self.rows: dict[int, PerPart] = {}
+        self.rows: Store = {} if rows is None else rows
         self.changed: set[int] = set()
 
     def gather(self, ids: Iterable[int], w: Tensor) -> PerPart:

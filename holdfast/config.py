@@ -51,6 +51,7 @@ class Config(Named):
     personal_what: str = param("head", "what it tunes", choices=("head", "all"))
     eval_every: int = param(1, "evaluate every so many rounds (and after the last)", low=1)
     checkpoint_every: int = param(1, "write a checkpoint every so many rounds (and after the last)", low=1)
+    states: str = param("memory", "where the clients' states are kept between rounds", choices=("memory", "disk"))
     engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector"))
     slice: int | None = param(None, "clients trained at once by the vector engine; default: what fits", low=1)
     workers: int | None = param(

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
 OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, "report.html")
-MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what")  # what a resumed run may set anew
+MAY_CHANGE = (
+    "rounds",
+    "checkpoint_every",
+    "data_dir",
+    "personal",
+    "personal_what",
+    "states",
+)  # what a resumed run may set anew
 
 
 class RunFolder:

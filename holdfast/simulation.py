@@ -24,6 +24,7 @@ from holdfast.method import Method
 from holdfast.models.net import Net
 from holdfast.part import Round, Tensors, Trip
 from holdfast.server import Server
+from holdfast.store import store
 
 SURVEYED = 16  # clients surveyed at once
 
@@ -49,7 +50,7 @@ class Simulation:
     def __init__(self, config: Config, method: Method, federation: Federation, net: Net) -> None:
         self.config, self.method, self.federation, self.net = config, method, federation, net
         self.server = Server(net, method, federation.clients, config.server_lr)
-        self.clients = Clients(method)
+        self.clients = Clients(method, store(config.states, net.device))
         self.occupied = federation.occupied
         self.engine_name, self.engine_reason = choose(
             config.engine, net.convolutional, net.device.type, config.cohort_size

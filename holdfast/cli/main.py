@@ -16,6 +16,7 @@ COMMANDS = {
     "models": ("holdfast.cli.models", "List the networks."),
     "combinations": ("holdfast.cli.combinations", "Sum every pair of methods, and write which of them run."),
     "theory": ("holdfast.cli.theory", "Compute a paper's analytical claims."),
+    "bench": ("holdfast.cli.bench", "Measure how fast this machine is, against plain PyTorch."),
 }
 
 

@@ -1,0 +1,12 @@
+"""``python -m holdfast.bench``."""
+
+import sys
+
+from holdfast.bench.main import main
+from holdfast.errors import HoldfastError
+
+if __name__ == "__main__":
+    try:
+        main()
+    except HoldfastError as error:
+        sys.exit(f"holdfast: {error}")

@@ -1,0 +1,43 @@
+"""Rounds on a CPU: 60000 MNIST-shaped samples, 100 clients, 10 per round, one epoch of batch 32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.bench.ceiling import ceiling
+from holdfast.bench.row import Row
+from holdfast.bench.workload import Rounds, fastest, images, plain_round
+from holdfast.data.federation import Federation
+
+SUITE = "A round on the CPU (100 clients of 600 samples, 10 per round, 1 epoch, batch 32)"
+COHORT, BATCH = 10, 32
+# model, how often each is timed, and the ways to run it
+CASES: list[tuple[str, int, dict[str, dict[str, Any]]]] = [
+    ("linear", 15, {"vector, compiled": {"engine": "vector", "compile": True}, "vector": {"engine": "vector"}}),
+    ("mlp", 15, {"vector, compiled": {"engine": "vector", "compile": True}, "vector": {"engine": "vector"}}),
+    ("mnist-cnn", 4, {"loop": {"engine": "loop"}, "loop, bf16": {"engine": "loop", "precision": "bf16"}}),
+]
+
+
+def rows() -> Iterator[Row]:
+    """Plain and ours take turns, so that a busy moment of the machine hits both."""
+    fed = images((1, 28, 28), 600, 100)
+    for model, times, ways in CASES:
+        yield from case(model, times, ways, fed)
+
+
+def case(model: str, times: int, ways: dict[str, dict[str, Any]], fed: Federation) -> Iterator[Row]:
+    plain = plain_round(model, fed, COHORT, BATCH, "cpu", "fp32")
+    shared = {"model": model, "cohort": COHORT, "epochs": 1, "batch": BATCH, "device": "cpu"}
+    ours = {way: Rounds("fedavg", fed, **shared, **settings) for way, settings in ways.items()}
+    for play in ours.values():
+        play()  # compilation, threads, first touch of memory
+    best: dict[str, float] = {}
+    for _ in range(times):
+        best["plain"] = min(best.get("plain", float("inf")), fastest(plain, 1))
+        for way, play in ours.items():
+            best[way] = min(best.get(way, float("inf")), fastest(play, 1))
+    limit = ceiling(model, fed.shape, COHORT, BATCH, steps=19, device="cpu", precision="fp32")
+    for way in ours:
+        yield Row(SUITE, f"{model}, {way}", best[way] * 1e3, "ms", best["plain"] * 1e3, limit)

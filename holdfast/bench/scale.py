@@ -1,0 +1,56 @@
+"""How a round's time and memory grow: with the clients that exist, the cohort, the slice."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from holdfast.bench.row import Row
+from holdfast.bench.workload import Rounds, fastest, images
+
+CLIENTS = "A round of 10 clients, by how many exist (scaffold, linear, 20 steps of batch 2)"
+COHORT = "A round by the size of its cohort (fedavg, mlp, 1000 clients of 60 samples)"
+MEMORY = "Peak memory above the start, by the slice (fedavg, mlp, a cohort of 64)"
+
+
+def rows() -> Iterator[Row]:
+    yield from clients()
+    yield from cohorts()
+    yield from memory()
+
+
+def clients() -> Iterator[Row]:
+    for n in (100, 1_000, 10_000, 100_000):
+        fed = images((1, 28, 28), 2 if n > 10_000 else 20, n)
+        for states in ("memory", "disk"):
+            play = Rounds("scaffold", fed, model="linear", cohort=10, steps=20, batch=2, device="cpu", states=states)
+            play()
+            yield Row(CLIENTS, f"{n:,} clients, states in {states}", fastest(play, 10) * 1e3)
+
+
+def cohorts() -> Iterator[Row]:
+    fed = images((1, 28, 28), 60, 1000)
+    for cohort in (10, 20, 40, 80):
+        play = Rounds("fedavg", fed, model="mlp", cohort=cohort, epochs=1, batch=32, device="cpu", engine="vector")
+        play()
+        yield Row(COHORT, f"{cohort} clients", fastest(play, 5) * 1e3)
+
+
+def memory() -> Iterator[Row]:
+    """Each slice in a process of its own: a process's peak never falls."""
+    for width in (4, 8, 16, 32, 64):
+        code = f"from holdfast.bench.scale import peak; print(peak({width}))"
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        yield Row(MEMORY, f"slice {width}", float(found.stdout), "MB")
+
+
+def peak(width: int) -> float:
+    """Megabytes that rounds in slices of this width need."""
+    fed = images((1, 28, 28), 60, 100)
+    play = Rounds("fedavg", fed, model="mlp", cohort=64, epochs=1, batch=32, device="cpu", engine="vector", slice=width)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(3):
+        play()
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3

@@ -1,0 +1,92 @@
+"""What is timed: random images of the right shape, as speed does not depend on what they show; plain PyTorch on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from holdfast.config import Config
+from holdfast.data.dataset import DataSet
+from holdfast.data.federation import Federation, federate
+from holdfast.method import as_method
+from holdfast.models.zoo import make
+from holdfast.rounds import prepare
+from holdfast.simulation import Simulation
+
+
+def images(
+    shape: tuple[int, int, int], samples: int, clients: int, split: str = "iid", public: float = 0.0
+) -> Federation:
+    """A federation of random images."""
+    g = torch.Generator().manual_seed(0)
+    n = samples * clients
+    x = torch.randint(0, 256, (n, *shape), dtype=torch.uint8, generator=g)
+    y = torch.randint(0, 10, (n,), generator=g)
+    channels = shape[0]
+    mean, std = (0.5,) * channels, (0.25,) * channels
+    data = DataSet("random", x, y, x[:1000], y[:1000], tuple("0123456789"), mean, std)
+    return federate(data, split, clients, 0, public=public)
+
+
+def simulation(method: str, fed: Federation, **settings: Any) -> Simulation:
+    """A run on this federation, ready to play rounds."""
+    config = Config(method=method, clients=fed.clients, **settings)
+    return prepare(config, as_method(method), fed, None)
+
+
+def plain_round(
+    model: str, fed: Federation, cohort: int, batch: int, device: str, precision: str
+) -> Callable[[], None]:
+    """One epoch of each of some clients, each a new module and an SGD of its own, then their mean: plain eager PyTorch
+    with all data on the device."""
+    x = ((fed.data.x.float() / 255 - 0.5) / 0.25).to(device)
+    y = fed.data.y.to(device)
+    own = [torch.from_numpy(fed.deal.client(i)).to(device) for i in range(cohort)]
+    start = make(model, fed.shape, fed.classes).to(device)
+
+    def client(samples: torch.Tensor) -> dict[str, torch.Tensor]:
+        module = make(model, fed.shape, fed.classes).to(device)
+        module.load_state_dict(start.state_dict())
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        for index in torch.split(samples[torch.randperm(len(samples), device=device)], batch):
+            optimizer.zero_grad()
+            with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+                loss = F.cross_entropy(module(x[index]).float(), y[index])
+            torch.autograd.backward(loss)
+            optimizer.step()
+        return module.state_dict()
+
+    def play() -> None:
+        total = {k: torch.zeros_like(v) for k, v in start.state_dict().items()}
+        for samples in own:
+            for name, value in client(samples).items():
+                total[name] += value / cohort
+
+    return play
+
+
+def fastest(work: Callable[[], object], times: int, cuda: bool = False) -> float:
+    """Seconds of the fastest of some runs: what the machine can do when nothing else disturbs it."""
+    best = float("inf")
+    for _ in range(times):
+        begun = time.perf_counter()
+        work()
+        if cuda:
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - begun)
+    return best
+
+
+class Rounds:
+    """A simulation whose calls play one round after the other."""
+
+    def __init__(self, method: str, fed: Federation, **settings: Any) -> None:
+        self.simulation, self.t = simulation(method, fed, **settings), 0
+
+    def __call__(self) -> None:
+        self.t += 1
+        self.simulation.play(self.t)
