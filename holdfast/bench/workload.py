@@ -1,4 +1,4 @@
-"""What is timed: random images of the right shape, as speed does not depend on what they show; plain PyTorch on them."""
+"""What is timed: random images of the right shape (speed does not depend on what they show), and plain PyTorch."""
 
 from __future__ import annotations
 
