@@ -1,0 +1,1 @@
+"""How fast this machine runs Holdfast, against plain PyTorch and other frameworks."""
