@@ -1,0 +1,241 @@
+"""The benchmark's CPU workload in other federated-learning frameworks, each run the way its own users run it.
+
+One round: 10 of 100 clients, each with 600 MNIST-shaped random samples, train one epoch of SGD (batch 32, rate 0.1) and
+are averaged; nothing is evaluated. All peers train the same networks on the same normalised tensors, kept in memory.
+
+    python -m holdfast.bench.peers flower linear 5
+
+prints one line of JSON. Every measurement is such a process of its own, so a peer that fails, or leaves threads behind,
+does not disturb the next. Ray and torchrun listen on every interface there is; ``compare`` leaves them loopback alone,
+where the system lets it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import metadata
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from holdfast.bench.process import alone, answer
+from holdfast.errors import HoldfastError, unknown
+from holdfast.models.zoo import make
+
+SHAPE, CLASSES = (1, 28, 28), 10
+CLIENTS, COHORT, SAMPLES, BATCH, RATE = 100, 10, 600, 32, 0.1
+PACKAGES = {"flower": "flwr[simulation]", "fluke": "fluke-fl", "pfl": "pfl"}
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def installed(name: str) -> str | None:
+    """The version of a peer, or of any package, if it is installed."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(PACKAGES.get(name, name).partition("[")[0])
+    return None
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def data() -> list[tuple[Tensor, Tensor]]:
+    """Every client's normalised samples and labels; speed does not depend on what they show."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (CLIENTS * SAMPLES, *SHAPE), dtype=torch.uint8, generator=g)
+    y = torch.randint(0, CLASSES, (CLIENTS * SAMPLES,), generator=g)
+    x = (x.float() / 255 - 0.5) / 0.25
+    return [(x[at : at + SAMPLES], y[at : at + SAMPLES]) for at in range(0, len(x), SAMPLES)]
+
+
+@cache
+def network(model: str) -> nn.Module:
+    """One network per process: a client loads the weights it receives into it."""
+    return make(model, SHAPE, CLASSES)
+
+
+def per_round(marks: Sequence[float], rounds: int) -> float:
+    """The median time between the ends of successive rounds; the first, with the start-up in it, is only a mark."""
+    if len(marks) != rounds + 1:
+        raise HoldfastError(f"{len(marks)} of {rounds + 1} rounds ended; see the peer's messages")
+    return statistics.median(b - a for a, b in pairwise(marks))
+
+
+def train(net: nn.Module, x: Tensor, y: Tensor) -> None:
+    """One epoch in random order: the loop that a user of Flower writes."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+    for rows in torch.split(torch.randperm(len(x)), BATCH):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+
+def flower(model: str, rounds: int) -> float:
+    """Flower's simulation: as many Ray processes as cores, one core for each ClientApp, and the FedAvg strategy."""
+    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.serverapp.strategy import FedAvg
+    from flwr.simulation import run_simulation
+
+    client, server, marks = ClientApp(), ServerApp(), list[float]()
+
+    def local(message: Message, context: Context) -> Message:
+        net = network(model)
+        net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        train(net, *data()[int(context.node_config["partition-id"])])
+        metrics = MetricRecord({"num-examples": SAMPLES})
+        return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
+
+    def ended(replies: list[RecordDict], key: str) -> MetricRecord:
+        if len(replies) != COHORT:  # Flower averages what came back, however little that is
+            raise HoldfastError(f"{len(replies)} of {COHORT} clients answered; see Flower's messages")
+        marks.append(time.perf_counter())
+        return MetricRecord()
+
+    def serve(grid: Grid, context: Context) -> None:
+        share = COHORT / CLIENTS
+        strategy = FedAvg(share, 0.0, min_available_nodes=CLIENTS, train_metrics_aggr_fn=ended)
+        strategy.start(grid, ArrayRecord(network(model).state_dict()), num_rounds=rounds + 1)
+
+    client.train()(local)
+    server.main()(serve)
+    ray = {"num_cpus": cores(), "_node_ip_address": "127.0.0.1", "include_dashboard": False}
+    config = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": ray}
+    run_simulation(server, client, num_supernodes=CLIENTS, backend_config=config)
+    return per_round(marks, rounds)
+
+
+def fluke(model: str, rounds: int) -> float:
+    """fluke's FedAvg: the clients one after another in this process, on all its cores; the evaluator is off."""
+    from fluke import DDict, FlukeENV
+    from fluke.algorithms.fedavg import FedAVG
+    from fluke.data import DataSplitter, DummyDataContainer, FastDataLoader
+
+    torch.set_num_threads(cores())
+    marks: list[float] = []
+    FlukeENV().set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=False)
+    loaders = [FastDataLoader(x, y, num_labels=CLASSES, batch_size=BATCH, shuffle=True) for x, y in data()]
+    splitter = DataSplitter(DummyDataContainer(loaders, [None] * CLIENTS, None, CLASSES))
+    optimizer = {"name": "SGD", "lr": RATE}
+    scheduler = {"name": "StepLR", "step_size": 1, "gamma": 1.0}
+    client = {"batch_size": BATCH, "local_epochs": 1, "loss": nn.CrossEntropyLoss}
+    client |= {"optimizer": optimizer, "scheduler": scheduler}
+    algorithm = FedAVG(CLIENTS, splitter, DDict(model=network(model), client=client, server={"weighted": True}))
+    algorithm.attach(SimpleNamespace(end_round=lambda round: marks.append(time.perf_counter())))
+    algorithm.run(rounds + 1, COHORT / CLIENTS)
+    return per_round(marks, rounds)
+
+
+def pfl(model: str, rounds: int) -> float:
+    """pfl's FederatedAveraging on its SimulatedBackend, in as many torchrun workers as there are cores."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cores()}"]
+        return float(answer([*torchrun, "-m", __name__, "pfl", model, str(rounds)], os.environ)["seconds_per_round"])
+
+    from pfl.aggregate.simulate import SimulatedBackend
+    from pfl.aggregate.weighting import WeightByDatapoints
+    from pfl.algorithm.base import NNAlgorithmParams
+    from pfl.algorithm.federated_averaging import FederatedAveraging
+    from pfl.callback.base import TrainingProcessCallback
+    from pfl.data.federated_dataset import FederatedDataset
+    from pfl.data.pytorch import PyTorchTensorDataset
+    from pfl.data.sampling import get_user_sampler
+    from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+    from pfl.metrics import Metrics, Weighted
+    from pfl.model.pytorch import PyTorchModel
+
+    torch.set_num_threads(1)
+    np.random.seed(0)  # the workers must draw the same cohorts
+    marks: list[float] = []
+
+    def ended(*args: Any, **kwargs: Any) -> tuple[bool, Metrics]:
+        marks.append(time.perf_counter())
+        return False, Metrics()
+
+    clock = TrainingProcessCallback()
+    clock.after_central_iteration = ended
+    net: Any = network(model)
+    net.loss = lambda x, y: F.cross_entropy(net(x), y)
+    net.metrics = lambda x, y: {"loss": Weighted(net.loss(x, y).item(), 1)}
+    users = [PyTorchTensorDataset(part) for part in data()]
+    dataset = FederatedDataset(users.__getitem__, get_user_sampler("minimize_reuse", list(range(CLIENTS))))
+    FederatedAveraging().run(
+        # users are always evaluated in the first iteration, which is not timed, and then at this frequency
+        NNAlgorithmParams(rounds + 1, evaluation_frequency=rounds + 1, train_cohort_size=COHORT, val_cohort_size=0),
+        SimulatedBackend(dataset, dataset, postprocessors=[WeightByDatapoints()]),
+        PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0)),
+        NNTrainHyperParams(local_num_epochs=1, local_learning_rate=RATE, local_batch_size=BATCH),
+        NNEvalHyperParams(local_batch_size=SAMPLES),
+        [clock],
+        send_metrics_to_platform=False,
+    )
+    torch.distributed.destroy_process_group()
+    return per_round(marks, rounds)
+
+
+PEERS: dict[str, Callable[[str, int], float]] = {"flower": flower, "fluke": fluke, "pfl": pfl}
+
+
+def compare(
+    models: Iterable[str], rounds: int, peers: Iterable[str] = tuple(PEERS), limit: float = 300.0
+) -> list[dict[str, Any]]:
+    """Every peer's seconds per round of every model, or why there are none; each in at most ``limit`` seconds."""
+    results = []
+    for peer in peers:
+        if installed(peer) is None:
+            results.append({"peer": peer, "error": f"not installed; pip install {PACKAGES.get(peer, peer)}"})
+            continue
+        for model in models:
+            command = [*alone(), sys.executable, "-m", __name__, peer, model, str(rounds)]
+            with tempfile.TemporaryDirectory() as folder:
+                env = {**os.environ, **QUIET, "FLWR_HOME": folder}
+                try:
+                    results.append(answer(command, env, limit))
+                except HoldfastError as error:
+                    results.append({"peer": peer, "model": model, "error": str(error)})
+    return results
+
+
+def measure(peer: str, model: str, rounds: int) -> dict[str, Any]:
+    """One peer on one model, as a line of the report."""
+    if peer not in PEERS:
+        raise unknown("peer", peer, PEERS)
+    with contextlib.redirect_stdout(sys.stderr):
+        seconds = PEERS[peer](model, rounds)
+    return {"peer": peer, "version": installed(peer), "model": model, "seconds_per_round": seconds}
+
+
+def main() -> None:
+    """Measure what the arguments name; a failure is a line of JSON too."""
+    peer, model, rounds = sys.argv[1:]
+    os.environ.update(QUIET)
+    try:
+        print(json.dumps(measure(peer, model, int(rounds))))
+    except Exception as error:
+        traceback.print_exc()
+        line = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+        print(json.dumps({"peer": peer, "model": model, "error": line.splitlines()[0]}))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    from holdfast.bench.peers import main as imported  # Ray's processes import the clients' functions by this name
+
+    imported()
