@@ -109,10 +109,10 @@ def show(result: Comparison, console: Console) -> None:
         return
     found = result.record
     console.print(describe(found), highlight=False, soft_wrap=True, markup=False)
-    for table in tables(found):
+    for table in tables(found)[:3]:  # the files also have the accuracy by class
         console.print(Text(f"\n{table.title}", "bold"))
-        view = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        view.add_column(table.head[0], overflow="fold", min_width=12)
+        view = Table(box=SIMPLE_HEAD, pad_edge=False)
+        view.add_column(table.head[0], overflow="fold", min_width=10)
         for heading in table.head[1:]:
             view.add_column(heading, justify="right")
         for row in table.rows:

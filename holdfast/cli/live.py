@@ -41,8 +41,7 @@ class LiveTable(Watch):
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         for task, state in zip(tasks, states, strict=True):
-            label = task.folder.parent.name
-            row = self.rows.setdefault(task.row, Row(label, 0))
+            row = self.rows.setdefault(task.row, Row(task.label, 0))
             row.total += task.config.rounds
             if state in ("finished", "diverged"):
                 self.end(task, state, "")

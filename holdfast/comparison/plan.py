@@ -63,7 +63,7 @@ class Plan:
     def tasks(self, out: Path) -> list[Task]:
         """The runs, seed by seed: differences can be told early, and each federation is dealt once."""
         return [
-            Task(row, self.config_of(entry, seed), entry.method, out / entry.folder / f"seed-{seed}")
+            Task(row, entry.label, self.config_of(entry, seed), entry.method, out / entry.folder / f"seed-{seed}")
             for seed in self.seeds
             for row, entry in enumerate(self.entries)
         ]

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -31,7 +31,8 @@ class Pool:
 
     def run(self, tasks: Sequence[Task], watch: Watch, stop: Callable[[], bool]) -> bool:
         """Whether every run is done. A run that fails, other than by diverging, ends them all with its error."""
-        waiting, busy = list(tasks), {}
+        waiting = list(tasks)
+        busy: dict[Connection, Task] = {}
         pipes: dict[Connection, SpawnProcess] = {}
         asked = stopped = False
         try:
@@ -45,8 +46,7 @@ class Pool:
                     asked, waiting, stopped = True, [], bool(waiting)
                     for pipe in busy:
                         pipe.send(STOP)
-                for pipe in wait(list(busy), timeout=0.2):
-                    assert isinstance(pipe, Connection)
+                for pipe in ready(busy):
                     kind, *content = self._receive(pipe, pipes[pipe])
                     if kind == "round":
                         watch.round(busy[pipe], content[0])
@@ -84,6 +84,11 @@ class Pool:
                 "kept: run the command again, with fewer --jobs"
             ) from error
         return message
+
+
+def ready(pipes: Iterable[Connection]) -> list[Connection]:
+    """Those that have something to say, after a short wait."""
+    return [pipe for pipe in wait(list(pipes), timeout=0.2) if isinstance(pipe, Connection)]
 
 
 def serve(pipe: Connection, bench: Bench, threads: int, light: bool) -> None:

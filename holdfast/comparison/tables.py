@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,18 +28,18 @@ class Table:
 
 
 def tables(found: dict[str, Any]) -> list[Table]:
-    """Accuracy and difference; what it takes to reach the targets; cost; accuracy by class."""
-    return [accuracy(found), targets(found), cost(found), *classes(found)]
+    """Accuracy and difference; other scores and cost; what it takes to reach the targets; accuracy by class."""
+    return [accuracy(found), cost(found), targets(found), *classes(found)]
 
 
 def accuracy(found: dict[str, Any]) -> Table:
     several = len({e["difference"]["to"] for e in found["entries"] if e["difference"]}) > 1
-    head = ["method", "final %", "best %", "last 5 %", "difference", "95% interval", "p", "verdict"]
+    head = ["method", "final %", "difference", "95% interval", "p", "verdict"]
     head += ["compared with"] if several else []
     rows = []
     for e in found["entries"]:
         a, d = e["accuracy"], e["difference"]
-        row = [name(e), *(percent(a[kind]) for kind in ("final", "best", "last5"))]
+        row = [name(e), percent(a["final"])]
         if e["diverged"]:
             row[1] = f"diverged ({len(e['diverged'])} of {len(e['runs'])} seeds)"
         row += [points(d["mean"]), interval(d), p_value(d["p"]), e["verdict"] or NONE] if d else [NONE] * 4
@@ -49,17 +48,9 @@ def accuracy(found: dict[str, Any]) -> Table:
 
 
 def targets(found: dict[str, Any]) -> Table:
-    head = ["method"]
-    for target in found["targets"]:
-        head += [f"rounds to {100 * target:g}%", "s", "MB"]
-    rows = []
-    for e in found["entries"]:
-        row = [name(e)]
-        for to in e["targets"]:
-            megabytes = [None if b is None else b / 1e6 for b in to["bytes"]]
-            row += [reached(to["rounds"]), reached(to["seconds"]), reached(megabytes)]
-        rows.append(row)
-    return Table(f"To reach an accuracy ({NEVER}: not within the run)", head, rows)
+    head = ["method", *(f"{100 * target:g}%" for target in found["targets"])]
+    rows = [[name(e), *map(reached, e["targets"])] for e in found["entries"]]
+    return Table(f"Rounds, seconds and MB to reach an accuracy ({NEVER}: not within the run)", head, rows)
 
 
 def cost(found: dict[str, Any]) -> Table:
@@ -67,8 +58,10 @@ def cost(found: dict[str, Any]) -> Table:
     for e in found["entries"]:
         megabytes = None if e["bytes"]["mean"] is None else e["bytes"]["mean"] / 1e6
         means = [e["seconds"]["mean"], megabytes, e["kappa"]["mean"], e["rho"]["mean"]]
-        rows.append([name(e), *(number(m) for m in means)])
-    return Table("Cost (κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB)", ["method", "s", "MB", "κ", "ρ"], rows)
+        scores = [percent(e["accuracy"][kind]) for kind in ("best", "last5")]
+        rows.append([name(e), *scores, *(number(m) for m in means)])
+    title = "Other scores and cost (κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB)"
+    return Table(title, ["method", "best %", "last 5 %", "s", "MB", "κ", "ρ"], rows)
 
 
 def classes(found: dict[str, Any], most: int = 20) -> list[Table]:
@@ -118,7 +111,7 @@ def describe(found: dict[str, Any]) -> str:
 
 
 def name(entry: dict[str, Any]) -> str:
-    return entry["label"] + (" (LEAK)" if entry["leaks_test_data"] else "")
+    return str(entry["label"]) + (" (LEAK)" if entry["leaks_test_data"] else "")
 
 
 def percent(stat: dict[str, Any]) -> str:
@@ -150,9 +143,11 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def reached(values: Sequence[float | None]) -> str:
-    """The mean over seeds; infinite as soon as one seed never gets there, with those that do in brackets."""
-    known = [v for v in values if v is not None]
-    if len(known) == len(values):
-        return number(statistics.fmean(known))
-    return f"{NEVER} ({len(known)} of {len(values)}: {number(statistics.fmean(known))})" if known else NEVER
+def reached(to: dict[str, Any]) -> str:
+    """Means over seeds; infinite as soon as one seed never gets there, with those that do in brackets."""
+    there = [i for i, rounds in enumerate(to["rounds"]) if rounds is not None]
+    if not there:
+        return NEVER
+    rounds, seconds, traffic = (statistics.fmean(to[what][i] for i in there) for what in ("rounds", "seconds", "bytes"))
+    taken = f"{number(rounds)} ({number(seconds)} s, {number(traffic / 1e6)} MB)"
+    return taken if len(there) == len(to["rounds"]) else f"{NEVER} ({len(there)} of {len(to['rounds'])}: {taken})"

@@ -31,6 +31,7 @@ class Task:
     """One run of many, kept in a folder of its own; ``row`` is the line of the live table that it belongs to."""
 
     row: int
+    label: str
     config: Config
     method: Method
     folder: Path

@@ -41,7 +41,7 @@ class Lines(Watch):
         if state == "finished":
             found = task.summary()
             what = f"accuracy {found['final_accuracy']:.4f} after {found['rounds']} rounds, {found['seconds']:.1f} s"
-        self.say(f"{self.done}/{self.total} {task.config.method}, seed {task.config.seed}: {what}")
+        self.say(f"{self.done}/{self.total} {task.label}, seed {task.config.seed}: {what}")
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
