@@ -72,15 +72,15 @@ def main(args: Sequence[str], watch: Watch | None = None) -> int:
         found = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
             seeds=given.seeds, jobs=given.jobs, out=given.out, collect=given.collect, light=given.light,
-            note=given.note, watch=Watch() if given.quiet else watch or Lines(), stop=lambda: bool(stopping), folder=folder,
-            **settings,
+            note=given.note, watch=Watch() if given.quiet else watch or Lines(), stop=lambda: bool(stopping),
+            folder=folder, **settings,
         )  # fmt: skip
     if given.json:
         print(json.dumps(found.tables))
     elif not given.quiet:
         print("\n".join(map(section, found.tables)))
-        for t in found.tables:
-            print(f"table {t['table']}: {t['why_not'] or headline(t)}", file=sys.stderr)
+        for said in dict.fromkeys(headline(t) for t in found.tables if not t["why_not"]):
+            print(said, file=sys.stderr)
         print(f"the tables are in {found.folder / PAGE}", file=sys.stderr)
     if not found.finished:
         print("stopped; the same command goes on", file=sys.stderr)

@@ -10,8 +10,8 @@ from holdfast.comparison.tables import NEVER, NONE, number
 
 RULE = (
     "A claim is a list of comparisons, “A is better than B”, each tested in every row (or column) where both were run, "
-    "by the mean over the seeds. It *holds* when all of them are seen, *holds partly* when at least half are, and *does "
-    "not hold here* otherwise; it is *not tested* when none was run, or at smoke scale. A run that diverged, or never "
+    "by the mean over the seeds. It *holds* when all of them are seen, *holds partly* when at least half are, and "
+    "*does not hold here* otherwise; it is *not tested* when none was run, or at smoke scale. A run that diverged, or never "
     "reached the target, is worse than one that did. Chance is not accounted for: look at the deviations."
 )
 
@@ -64,9 +64,8 @@ def table_markdown(t: dict[str, Any]) -> str:
 def made_line(t: dict[str, Any]) -> str:
     m = t["made"]
     commit = f", commit {m['commit']}" if m["commit"] else ""
-    return f"Made {m['date']} on {m['device']}, torch {m['torch']}{commit}." + (
-        f" {m['note']}" if m.get("note") else ""
-    )
+    note = f" {m['note']}" if m["note"] else ""
+    return f"Made {m['date']} on {m['device']}, torch {m['torch']}{commit}.{note}"
 
 
 def published(c: dict[str, Any]) -> str:
@@ -84,16 +83,17 @@ def ours(c: dict[str, Any]) -> str:
     if mean is None:
         there = [v for v in c["ours"]["values"] if v is not None]
         return NEVER + (f" ({len(there)} of {len(c['ours']['values'])} reach it)" if there else "") + leak
-    return f"{shown(mean)}{'' if std is None else f' ± {shown(std)}'}{leak}"
+    return shown(mean, c) + ("" if std is None else f" ± {shown(std, c)}") + leak
 
 
 def difference(c: dict[str, Any]) -> str:
     gap = c.get("difference")
-    return NONE if gap is None else ("+" if gap >= 0 else "-") + shown(abs(gap))
+    return NONE if gap is None else ("+" if gap >= 0 else "-") + shown(abs(gap), c)
 
 
-def shown(value: float) -> str:
-    return f"{value:.2f}" if abs(value) < 1000 else number(value)
+def shown(value: float, c: dict[str, Any]) -> str:
+    digits = 4 if c["unit"] == "fraction" else 2
+    return f"{value:.{digits}f}" if abs(value) < 1000 else number(value)
 
 
 # ------------------------------------------------------------------------------------------------ claims

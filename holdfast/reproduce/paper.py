@@ -131,8 +131,9 @@ def made(cls: type[T], where: str, raw: Mapping[str, Any]) -> T:
     for key in raw:
         if key not in kinds:
             raise unknown(f"key in {where}", key, kinds)
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
     try:
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()})
+        return cls(**values)
     except TypeError as error:
         raise HoldfastError(f"{where}: {str(error).split('() ')[-1]}") from error
 

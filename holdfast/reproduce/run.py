@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.reproduce.page import claim, headline, made_line, table_markdown
 from holdfast.reproduce.paper import SCALES, Paper, Table, load_paper
 from holdfast.reproduce.record import FORMAT, table_record
 
+SAVED_EVERY = 10.0  # seconds between two writings of the tables while runs go on
 RESULT, PAGE = "reproduce.json", "reproduce.md"
 
 
@@ -96,7 +98,7 @@ def asked(
     for name in ("method", "seed"):
         if name in settings:
             raise HoldfastError(f"{name} is not a setting of a reproduction: it is the paper's")
-    ids = [table] if isinstance(table, str) else list(table)
+    ids = [id.strip() for text in ([table] if isinstance(table, str) else table) for id in text.split(",")]
     tables = list(paper.table) if ids == ["all"] else [paper.find(id) for id in ids]
     chosen = []
     for each in tables:
@@ -164,10 +166,11 @@ def refuse_other_folders(path: Path) -> None:
 
 
 class Telling(Watch):
-    """Writes the tables whenever a run ends, so that a command that is cut off leaves them."""
+    """Writes the tables now and then when a run ends, so that a command that is cut off leaves them."""
 
     def __init__(self, watch: Watch, write: Callable[[], object]) -> None:
         self.watch, self.write = watch, write
+        self.written = time.monotonic()
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.watch.begin(tasks, states)
@@ -177,7 +180,9 @@ class Telling(Watch):
 
     def end(self, task: Task, state: str, why: str) -> None:
         self.watch.end(task, state, why)
-        self.write()
+        if time.monotonic() > self.written + SAVED_EVERY:
+            self.write()
+            self.written = time.monotonic()
 
     def close(self) -> None:
         self.watch.close()
