@@ -89,14 +89,14 @@ def compare(
     bench = Bench(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
     path = Path(out) if out is not None else fresh_folder(Path("runs"), "compare", slug(plan.config.data))
     folder = CompareFolder(path)
-    if not overwrite:
-        folder.open(plan, overwrite)
+    folder.check(plan, overwrite)
     tasks = plan.tasks(path)
     for task in tasks[: len(plan.entries)]:
         bench.check(task)
     facts = facts_of(bench.federation(tasks[0].config))
     with Lock(path):
-        folder.open(plan, overwrite)
+        if overwrite:
+            folder.clear()
         folder.write_plan(plan, facts)
         done = run_all(tasks, bench, jobs, watch, stop, light)
         record = collect(plan, path, facts, targets) if done else {}

@@ -22,15 +22,13 @@ class CompareFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def open(self, plan: Plan, overwrite: bool) -> None:
-        """Find out whether the comparison may be kept here: the folder is new, or holds it already, or less of it."""
+    def check(self, plan: Plan, overwrite: bool) -> None:
+        """Whether the comparison may be kept here: the folder is new, or holds it already, or less of it."""
         for path in (self.path, *self.path.parents):
             if path.exists() and not path.is_dir():
                 raise HoldfastError(f"{path} is a file, not a folder for a comparison: choose another --out")
         if (self.path / PLAN).exists():
-            if overwrite:
-                self._remove()
-            else:
+            if not overwrite:
                 same_comparison(self.path, self.stored(), plan.record())
         elif self.path.exists() and any(p.name != LOCK for p in self.path.iterdir()):
             raise HoldfastError(f"{self.path} is not empty and holds no comparison: choose another --out")
@@ -59,7 +57,8 @@ class CompareFolder:
         settings = {k: v for k, v in found["settings"].items() if v is not None and k not in found["sweep"]}
         return make_plan(found["methods"], settings, len(seeds), seeds[0], found["sweep"])
 
-    def _remove(self) -> None:
+    def clear(self) -> None:
+        """Delete the comparison, and nothing else that may be here."""
         for config in self.path.glob(f"*/seed-*/{CONFIG}"):
             RunFolder(config.parent).remove()
         for name in (PLAN, RESULT, *TABLES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,8 +43,8 @@ class Measure:
     def less_is_better(self) -> bool:
         return self.name in LESS
 
-    def value(self, run: Ran, column: int = 0) -> float | None:
-        """This number of a finished run; None for never. ``by_class`` reads the class of its column's number."""
+    def value(self, run: Ran) -> float | None:
+        """This number of a finished run; None for never. ``by_class`` is the mean over the classes."""
         s = run.summary
         if self.at is not None:
             return reach(run.history, self.at)[REACHED.index(self.name)]
@@ -51,7 +52,7 @@ class Measure:
             figures = [line["drift"] for line in run.history if line.get("drift")]
             found = figures[-1].get(self.name.removeprefix("drift.")) if figures else None
         elif self.name == "by_class":
-            found = s["accuracy_by_class"][column] if column < len(s["accuracy_by_class"]) else None
+            found = statistics.fmean(a for a in s["accuracy_by_class"] if a is not None)
         elif self.name == "seconds_per_round":
             found = s["seconds"] / s["rounds"]
         elif self.name == "bytes":
@@ -71,6 +72,15 @@ class Measure:
         return value / 1e6 if self.name in ("bytes", "bytes_to") and unit == "MB" else value
 
 
-def over_seeds(measure: Measure, runs: Sequence[Ran], column: int, unit: str) -> dict[str, Any]:
+def over_seeds(measure: Measure, runs: Sequence[Ran], unit: str) -> dict[str, Any]:
     """Mean, deviation and values over runs; the mean is None where a run never reaches the target."""
-    return spread([measure.scaled(measure.value(run, column), unit) for run in runs])
+    return spread([measure.scaled(measure.value(run), unit) for run in runs])
+
+
+def classes_over_seeds(measure: Measure, runs: Sequence[Ran], unit: str) -> list[float]:
+    """The accuracy in every tested class, in the mean over runs; empty for other measures."""
+    if measure.name != "by_class":
+        return []
+    columns = zip(*(run.summary["accuracy_by_class"] for run in runs), strict=True)
+    means = [spread(column)["mean"] for column in columns]
+    return [value for value in (measure.scaled(mean, unit) for mean in means) if value is not None]

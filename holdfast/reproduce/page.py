@@ -11,8 +11,8 @@ from holdfast.comparison.tables import NEVER, NONE, number
 RULE = (
     "A claim is a list of comparisons, “A is better than B”, each tested in every row (or column) where both were run, "
     "by the mean over the seeds. It *holds* when all of them are seen, *holds partly* when at least half are, and "
-    "*does not hold here* otherwise; it is *not tested* when none was run, or at smoke scale. A run that diverged, or never "
-    "reached the target, is worse than one that did. Chance is not accounted for: look at the deviations."
+    "*does not hold here* otherwise; it is *not tested* when none was run, or at smoke scale. A run that diverged, "
+    "or never reached the target, is worse than one that did. Chance is not accounted for: look at the deviations."
 )
 
 
@@ -83,7 +83,8 @@ def ours(c: dict[str, Any]) -> str:
     if mean is None:
         there = [v for v in c["ours"]["values"] if v is not None]
         return NEVER + (f" ({len(there)} of {len(c['ours']['values'])} reach it)" if there else "") + leak
-    return shown(mean, c) + ("" if std is None else f" ± {shown(std, c)}") + leak
+    classes = f" (by class: {', '.join(shown(v, c) for v in c['by_class'])})" if c.get("by_class") else ""
+    return shown(mean, c) + ("" if std is None else f" ± {shown(std, c)}") + classes + leak
 
 
 def difference(c: dict[str, Any]) -> str:

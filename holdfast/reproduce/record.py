@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 import holdfast
-from holdfast.comparison.result import Ran, machine, read_run
+from holdfast.comparison.result import machine, read_run
 from holdfast.folder import DIVERGED, SUMMARY
 from holdfast.reproduce.cells import PLACE, Cell, cells, missing_data
-from holdfast.reproduce.measure import over_seeds
+from holdfast.reproduce.measure import classes_over_seeds, over_seeds
 from holdfast.reproduce.paper import Paper, Table
 
 FORMAT = 1
@@ -85,23 +85,17 @@ def cell_record(cell: Cell, scale: str, seeds: Sequence[int], out: Path) -> dict
     broken = [run for run in runs if run.why]
     if broken:
         return found | {"status": "diverged", "why": f"{len(broken)} of {len(runs)} seeds: {broken[0].why}"}
-    ours = over_seeds(cell.measure, runs, cell.column, cell.unit)
+    ours = over_seeds(cell.measure, runs, cell.unit)
     known = scale != "smoke" and ours["mean"] is not None and math.isfinite(cell.published)
-    leak = {"leaks_test_data": True} if any(run.get("leaks_test_data") for run in runs) else {}
-    return (
-        found
-        | leak
-        | {
-            "status": "run",
-            "seconds": sum(seconds(run) for run in runs),
-            "ours": ours,
-            "difference": ours["mean"] - cell.published if known else None,
-        }
-    )
-
-
-def seconds(run: Ran) -> float:
-    return float(run.summary["seconds"])
+    extra: dict[str, Any] = {"leaks_test_data": True} if any(run.get("leaks_test_data") for run in runs) else {}
+    classes = classes_over_seeds(cell.measure, runs, cell.unit)
+    extra |= {"by_class": classes} if classes else {}
+    return found | extra | {
+        "status": "run",
+        "seconds": sum(float(run.summary["seconds"]) for run in runs),
+        "ours": ours,
+        "difference": ours["mean"] - cell.published if known else None,
+    }  # fmt: skip
 
 
 def done(folder: Path) -> bool:

@@ -148,7 +148,7 @@ def claim_line(t: dict[str, Any]) -> str:
     if not t["claim"]:
         return ""
     c = claim(t)
-    counts = f" ({c['seen']} of {c['tested']} comparisons seen)" if c["tested"] else ""
+    counts = f" ({c['seen']} of {c['tested']} comparisons seen)" if c["verdict"] != "not tested" else ""
     printed = f"; printed: {c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else ""
     scale = (
         ""
