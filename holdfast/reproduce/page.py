@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.comparison.export import markdown_table
@@ -116,10 +117,9 @@ def claim(t: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def tested(t: dict[str, Any], score: Any) -> list[bool]:
+def tested(t: dict[str, Any], score: Callable[[dict[str, Any]], float | None]) -> list[bool]:
     """Whether A is better than B, for every comparison that both numbers are there for."""
     names = [row["name"] for row in t["rows"]]
-    sign = -1 if t["less_is_better"] else 1
     found = []
     for text in t["expect"]:
         a, b = (side.strip() for side in text.split(" > "))
@@ -130,23 +130,28 @@ def tested(t: dict[str, Any], score: Any) -> list[bool]:
             first, second = (t["rows"][names.index(side)]["cells"] for side in (a, b))
             pairs = list(zip(first, second, strict=True))
         for x, y in pairs:
-            mine, other = score(x, sign), score(y, sign)
+            mine, other = score(x), score(y)
             if mine is not None and other is not None and not (math.isinf(mine) and math.isinf(other)):
                 found.append(mine > other)
     return found
 
 
-def our_score(c: dict[str, Any], sign: int) -> float | None:
+def our_score(c: dict[str, Any]) -> float | None:
     """Higher is better; never reached and diverged are the worst; None where it was not run."""
     if c["status"] == "diverged":
         return -math.inf
     if c["status"] != "run":
         return None
     mean = c["ours"]["mean"]
-    return -math.inf if mean is None else sign * float(mean)
+    return -math.inf if mean is None else better(mean, c)
 
 
-def printed_score(c: dict[str, Any], sign: int) -> float | None:
+def printed_score(c: dict[str, Any]) -> float | None:
     if c["published"] is None:
         return None
-    return -math.inf if c["published"] == "inf" else sign * float(c["published"])
+    return -math.inf if c["published"] == "inf" else better(c["published"], c)
+
+
+def better(value: float, c: dict[str, Any]) -> float:
+    """The number turned so that higher is better."""
+    return -value if c["less_is_better"] else value

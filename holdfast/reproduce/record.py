@@ -41,7 +41,6 @@ def table_record(
         "measure": table.measure,
         "unit": table.unit,
         "expect": list(table.expect),
-        "less_is_better": bool(every) and every[0].measure.less_is_better,
         "columns": [c.name for c in table.columns],
         "rows": [
             {
@@ -72,6 +71,7 @@ def cell_record(cell: Cell, scale: str, seeds: Sequence[int], out: Path) -> dict
         "why": "",
         "method": cell.config.method,
         "unit": cell.unit,
+        "less_is_better": cell.measure.less_is_better,
         "published": plain(cell.published),
         "spread": plain(cell.spread),
     }
