@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
 import os
 import re
+import shlex
 import signal
 import statistics
 import subprocess
@@ -272,6 +274,28 @@ def test_ctrl_c_stops_and_says_how_to_go_on(jobs: str):
     assert not Path("here/compare.json").exists()
 
 
+def test_a_terminal_gets_one_live_table():
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    args = [COMMAND, "compare", "fedavg", "scaffold", *TINY, "--seeds", "2", "--out", "here"]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "xterm"}
+    process = subprocess.Popen(args, env=env, stderr=theirs, stdout=subprocess.DEVNULL)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other side was closed
+        while piece := os.read(ours, 65536):
+            shown += piece
+    os.close(ours)
+    assert process.wait(60) == 0
+    table = shown.decode().rpartition("difference so far")[2].split("Test accuracy")[0]
+    entries = found("here")["entries"]
+    for entry in entries:
+        row = next(line for line in table.splitlines() if entry["label"] in line)
+        assert "100%" in row
+        assert f"{100 * entry['accuracy']['final']['mean']:.2f}%" in row
+    assert f"{100 * entries[1]['difference']['mean']:+.2f}" in table
+
+
 def test_a_folder_is_for_one_command_at_a_time():
     process = start("fedavg", "scaffold", *TINY, "--rounds", "2000", "--seeds", "1", "--out", "here")
     wait_for(process, "here", 3)
@@ -485,3 +509,16 @@ def test_no_out_makes_a_new_folder():
     good("compare", "fedavg", "fedbug", *TINY, "--seeds", "1", "--quiet")
     assert call("compare", "fedavg", "fedbug", *TINY, "--seeds", "1", "--quiet").code == 0
     assert sorted(p.name for p in Path("runs").iterdir()) == ["compare-digits-001", "compare-digits-002"]
+
+
+def test_the_commands_of_the_page_run():
+    page = (Path(__file__).resolve().parents[1] / "docs" / "compare.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    commands = [shlex.split(line, comments=True) for b in blocks for line in b.replace("\\\n", " ").splitlines()]
+    small = ("--model", "mlp(8)", "--rounds", "1", "--seeds", "1", "--jobs", "1", "--quiet")
+    ran = 0
+    for number, words in enumerate(commands):
+        if words[:2] == ["holdfast", "compare"] and "--tables" not in words:
+            good(*words[1:], *small, "--out", str(number))
+            ran += 1
+    assert ran >= 3

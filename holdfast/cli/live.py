@@ -26,6 +26,7 @@ class Row:
     """One line of the table: how far its runs are, and what the finished ones found, by seed."""
 
     label: str
+    beside: int  # the row that it is compared with
     total: int  # rounds of all its runs
     played: dict[int, int] = field(default_factory=dict)
     accuracy: dict[int, float] = field(default_factory=dict)
@@ -33,15 +34,15 @@ class Row:
 
 
 class LiveTable(Watch):
-    """A row per method and sweep point; differences are to the first row, over the seeds that both have finished."""
+    """A row per method and sweep point; differences are over the seeds that both methods have finished."""
 
     def __init__(self, console: Console) -> None:
-        self.live = Live(console=console, get_renderable=self.view, refresh_per_second=4)
         self.rows: dict[int, Row] = {}
+        self.live = Live(console=console, get_renderable=self.view, refresh_per_second=4)
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         for task, state in zip(tasks, states, strict=True):
-            row = self.rows.setdefault(task.row, Row(task.label, 0))
+            row = self.rows.setdefault(task.row, Row(task.label, task.beside, 0))
             row.total += task.config.rounds
             if state in ("finished", "diverged"):
                 self.end(task, state, "")
@@ -66,12 +67,12 @@ class LiveTable(Watch):
 
     def view(self) -> Table:
         table = Table("method", "done", "runs", "accuracy so far", "difference so far", "now")
-        first = self.rows[min(self.rows)].accuracy if self.rows else {}
         for number in sorted(self.rows):
             row = self.rows[number]
             share = sum(row.played.values()) / row.total
             mean = f"{100 * statistics.fmean(row.accuracy.values()):.2f}%" if row.accuracy else ""
-            gaps = [a - first[seed] for seed, a in row.accuracy.items() if seed in first]
-            gap = f"{100 * statistics.fmean(gaps):+.2f}" if gaps and row.accuracy is not first else ""
+            other = self.rows[row.beside].accuracy if row.beside != number else {}
+            gaps = [a - other[seed] for seed, a in row.accuracy.items() if seed in other]
+            gap = f"{100 * statistics.fmean(gaps):+.2f}" if gaps else ""
             table.add_row(Text(row.label), f"{share:.0%}", str(len(row.accuracy)), mean, gap, row.now)
         return table

@@ -9,9 +9,6 @@ import click
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(args: tuple[str, ...]) -> int:
     """Run a paper's tables, and put ours beside the published numbers."""
-    from rich.console import Console
-
-    from holdfast.cli.live import watcher
     from holdfast.reproduce.main import main
 
-    return main(args, watcher(Console(stderr=True), quiet=False))
+    return main(args)

@@ -62,10 +62,12 @@ class Plan:
 
     def tasks(self, out: Path) -> list[Task]:
         """The runs, seed by seed: differences can be told early, and each federation is dealt once."""
+        entries = self.entries
+        beside = [entries.index(self.reference(entry)) for entry in entries]
         return [
-            Task(row, entry.label, self.config_of(entry, seed), entry.method, out / entry.folder / f"seed-{seed}")
+            Task(i, beside[i], e.label, self.config_of(e, seed), e.method, out / e.folder / f"seed-{seed}")
             for seed in self.seeds
-            for row, entry in enumerate(self.entries)
+            for i, e in enumerate(entries)
         ]
 
     def reference(self, entry: Entry) -> Entry:

@@ -28,9 +28,10 @@ DEALT = ("data", "data_dir", "split", "clients", "seed", "public", "augment")  #
 
 @dataclass(frozen=True)
 class Task:
-    """One run of many, kept in a folder of its own; ``row`` is the line of the live table that it belongs to."""
+    """One run of many, in a folder of its own; ``row`` is its line in the live table, ``beside`` its reference's."""
 
     row: int
+    beside: int
     label: str
     config: Config
     method: Method
@@ -91,7 +92,8 @@ class Bench:
 
         With ``light`` the checkpoint of a finished run is deleted.
         """
-        folder, resume = RunFolder(task.folder), task.state() == "begun"
+        folder = RunFolder(task.folder)
+        resume = task.state() == "begun" and any(folder.checkpoint.glob("round-*.json"))
         fed = self.federation(task.config)
         try:
             result = carry_out(

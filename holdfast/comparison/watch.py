@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
 from holdfast.comparison.task import Task
 from holdfast.history import Record
+
+PATIENCE = 30.0  # seconds without a line
 
 
 class Watch:
@@ -26,12 +29,19 @@ class Watch:
 
 
 class Lines(Watch):
-    """A line on stderr for every run that ends: for logs, and where ``rich`` is not installed."""
+    """A line on stderr for every run that ends, and now and then on one that goes on: for logs."""
+
+    last = 0.0  # when a line was last written
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.total = len(tasks)
         self.done = sum(state in ("finished", "diverged") for state in states)
         self.say(f"{self.total} runs" + (f", {self.done} of them done already" if self.done else ""))
+
+    def round(self, task: Task, record: Record) -> None:
+        if time.monotonic() > self.last + PATIENCE:
+            known = "" if record.test_accuracy is None else f", accuracy {record.test_accuracy:.4f}"
+            self.say(f"{task.label}, seed {task.config.seed}: round {record.round} of {task.config.rounds}{known}")
 
     def end(self, task: Task, state: str, why: str) -> None:
         if state == "stopped":
@@ -45,3 +55,4 @@ class Lines(Watch):
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+        self.last = time.monotonic()

@@ -20,6 +20,7 @@ from holdfast.reproduce.measure import Measure
 from holdfast.reproduce.paper import Paper, Table
 
 RIVALS = (("cohort", "participation"), ("epochs", "steps"))  # a later layer's choice replaces the other of the pair
+CHECKPOINTS = 10  # of a run: a large model written after every round would take longer than the round
 PLACE = ("device", "engine", "slice", "graphs", "compile", "convolution", *FREE)  # where and how, not what
 
 
@@ -47,7 +48,7 @@ class Cell:
 
     def task(self, out: Path, seed: int) -> Task:
         config = self.config.changed(seed=seed)
-        return Task(self.row, self.label, config, self.method, out / self.folder / f"seed-{seed}")
+        return Task(self.row, self.row, self.label, config, self.method, out / self.folder / f"seed-{seed}")
 
     def settings(self) -> dict[str, Any]:
         """What differs from the defaults of a run."""
@@ -72,6 +73,8 @@ def cell(paper: Paper, table: Table, i: int, j: int, scale: str, changed: Mappin
     absent = table.why_not or row.absent
     try:
         config = Config().changed(**merged(layers), method=text)
+        if not any("checkpoint_every" in layer for layer in layers):
+            config = config.changed(checkpoint_every=max(1, config.rounds // CHECKPOINTS))
         method = Method() if absent else Method.parse(text)
     except HoldfastError as error:
         raise HoldfastError(f"{where}: {error}") from error

@@ -54,7 +54,7 @@ def parser() -> Parser:
     return made
 
 
-def main(args: Sequence[str], watch: Watch | None = None) -> int:
+def main(args: Sequence[str]) -> int:
     """Carry out the command; the exit code is 130 when it was stopped."""
     given = parser().parse_args(list(args))
     folder = Path(given.papers) if given.papers else None
@@ -72,7 +72,7 @@ def main(args: Sequence[str], watch: Watch | None = None) -> int:
         found = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
             seeds=given.seeds, jobs=given.jobs, out=given.out, collect=given.collect, light=given.light,
-            note=given.note, watch=Watch() if given.quiet else watch or Lines(), stop=lambda: bool(stopping),
+            note=given.note, watch=Watch() if given.quiet else Lines(), stop=lambda: bool(stopping),
             folder=folder, **settings,
         )  # fmt: skip
     if given.json:
