@@ -522,3 +522,6 @@ def test_the_commands_of_the_page_run():
             good(*words[1:], *small, "--out", str(number))
             ran += 1
     assert ran >= 3
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "compare.md", "exec"), {"__name__": "__main__"})
+    assert Path("runs/by-hand/compare.json").exists()

@@ -252,6 +252,9 @@ def test_other_scales_are_never_called_a_reproduction(toy: Path) -> None:
     assert "ours (full, changed: not a reproduction)" in said.out
     (one,) = read(Path("changed/reproduce.json"))
     assert not one["reproduction"]
+    (one,) = tables("--table", "1", "--rows", "1", "--scale", "full", "--set", "precision=fp64", "--device", "cpu")
+    assert one["reproduction"], "arithmetic is told, and changes nothing of the setting"
+    assert one["changed"] == {"precision": "fp64"}
 
 
 def test_never_is_infinity_and_claims_follow_the_stated_rule(toy: Path) -> None:

@@ -69,7 +69,7 @@ class Pool:
     def _start(self) -> tuple[Connection, SpawnProcess]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self.bench, self.threads, self.light), daemon=True)
+        process = context.Process(target=serve, args=(theirs, self.bench, self.threads, self.light))
         process.start()
         theirs.close()
         return ours, process

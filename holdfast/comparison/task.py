@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from holdfast.config import Config
@@ -66,6 +68,14 @@ def read_summary(folder: Path) -> dict[str, Any]:
     return found
 
 
+def make_room() -> None:
+    """Give back what a run leaves on a GPU, above all its captured and compiled steps, before the next one begins."""
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
+
+
 @dataclass
 class Bench:
     """Carries out tasks one after the other; each data set is loaded once, and a federation dealt once for its runs."""
@@ -102,6 +112,8 @@ class Bench:
         except Diverged as error:
             folder.give_up(str(error))
             return "diverged", str(error)
+        finally:
+            make_room()
         if len(result.history) < task.config.rounds:
             return "stopped", ""
         if light:

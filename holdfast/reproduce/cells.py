@@ -41,8 +41,8 @@ class Cell:
 
     @property
     def folder(self) -> str:
-        """Named by what is run, so that equal cells of several tables share their runs."""
-        facts = {f.name: getattr(self.config, f.name) for f in fields(Config) if f.name not in ("seed", *FREE)}
+        """Named by what is run, wherever that is, so that equal cells of several tables share their runs."""
+        facts = {f.name: getattr(self.config, f.name) for f in fields(Config) if f.name not in ("seed", *PLACE)}
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
         return f"{slug(f'{self.config.method} {self.config.data}')[:50]}-{digest}"
 
