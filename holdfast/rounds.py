@@ -188,6 +188,11 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def device_name(device: torch.device) -> str:
+    """The device by its name: ``cpu``, or that of the GPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 @contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
     """Let matrix products use TF32 only where the run asks for it."""
@@ -204,6 +209,7 @@ def summary_of(simulation: Simulation, history: list[Record], folder: RunFolder 
     """The run in one flat object."""
     config = simulation.config
     what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
+    what |= {"device": device_name(simulation.net.device)}
     leak = {"leaks_test_data": True} if simulation.federation.leaks else {}
     return what | leak | summarize(history) | {"out": str(folder.path) if folder else None}
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -312,8 +313,13 @@ def test_nothing_is_run_twice(toy: Path) -> None:
     assert {k: after[k] for k in before} == before
     folders = {Path(k).parts[1] for k in after}
     assert len(folders) == 4, "two methods, with and without FedBug; table II is FedAvg again"
-    tables("--out", "here", "--collect")
+    file = Path("here/reproduce.json")
+    file.write_text(file.read_text().replace(date.today().isoformat(), "2001-01-01"))
+    tables("--out", "here", "--collect", "--note", "Looked at again.")
     assert stamps("here") == after
+    made = [t["made"] for t in read(file)]
+    assert [m["date"] for m in made[:2]] == ["2001-01-01"] * 2, "nothing was run: it is not of today"
+    assert {m["note"] for m in made} == {"Looked at again."}
     assert [t["table"] for t in read(Path("here/reproduce.json"))] == ["1", "II", "fig1"]
     assert "analytical: computed by `holdfast theory fedbug`" in Path("here/reproduce.md").read_text()
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from holdfast.comparison.plan import Plan, make_plan, shown
 from holdfast.comparison.runner import LOCK
+from holdfast.comparison.task import FREE
 from holdfast.errors import HoldfastError
 from holdfast.folder import CONFIG, RunFolder, write_whole
 
 PLAN, RESULT = "plan.json", "compare.json"
 TABLES = ("compare.md", "compare.csv", "compare.tex")
-FREE = ("data_dir", "checkpoint_every")  # settings that may differ when a comparison is gone on with
 
 
 class CompareFolder:

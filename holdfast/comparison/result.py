@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from holdfast.comparison.stats import paired, reach, spread, usual_targets, verd
 from holdfast.comparison.task import read_summary
 from holdfast.errors import HoldfastError
 from holdfast.folder import DIVERGED, HISTORY, SUMMARY
-from holdfast.rounds import pick_device
 
 FORMAT = 1
 CURVES = ("test_accuracy", "test_loss", "train_loss")
@@ -68,7 +67,7 @@ def collect(plan: Plan, out: Path, facts: dict[str, Any], targets: Sequence[floa
         "format": FORMAT,
         "holdfast": holdfast.__version__,
         "torch": torch.__version__,
-        "device": machine(plan.config.device),
+        "device": devices(run for own in runs.values() for run in own),
         "command": plan.command(out),
         "date": datetime.date.today().isoformat(),
         "settings": plan.settings(),
@@ -82,10 +81,9 @@ def collect(plan: Plan, out: Path, facts: dict[str, Any], targets: Sequence[floa
     return found | ({"best_points": best_points(entries)} if plan.sweep else {})
 
 
-def machine(device: str) -> str:
-    """The device by its name: ``cpu``, or that of the GPU."""
-    kind = pick_device(device).type
-    return torch.cuda.get_device_name() if kind == "cuda" else kind
+def devices(runs: Iterable[Ran]) -> str:
+    """Where the runs were made."""
+    return ", ".join(sorted({str(run.get("device")) for run in runs if run.get("device")}))
 
 
 def entry_record(plan: Plan, entry: Entry, runs: dict[str, list[Ran]], targets: Sequence[float]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 def make_room() -> None:
     """Give back what a run leaves on a GPU, above all its captured and compiled steps, before the next one begins."""
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_available():
         gc.collect()
         torch.compiler.reset()
         torch.cuda.empty_cache()

@@ -64,9 +64,10 @@ def table_markdown(t: dict[str, Any]) -> str:
 
 def made_line(t: dict[str, Any]) -> str:
     m = t["made"]
+    where = ", ".join(sorted({c["device"] for row in t["rows"] for c in row["cells"] if c.get("device")}))
     commit = f", commit {m['commit']}" if m["commit"] else ""
     note = f" {m['note']}" if m["note"] else ""
-    return f"Made {m['date']} on {m['device']}, torch {m['torch']}{commit}.{note}"
+    return f"Made {m['date']}{f' on {where}' if where else ''}, torch {m['torch']}{commit}.{note}"
 
 
 def published(c: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import holdfast
-from holdfast.comparison.result import machine, read_run
+from holdfast.comparison.result import devices, read_run
 from holdfast.folder import DIVERGED, SUMMARY
 from holdfast.reproduce.cells import PLACE, Cell, cells, missing_data
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
@@ -53,7 +53,6 @@ def table_record(
         "made": {
             "holdfast": holdfast.__version__,
             "torch": torch.__version__,
-            "device": machine(str(changed.get("device", "auto"))),
             "date": datetime.date.today().isoformat(),
             "commit": commit(),
         },
@@ -81,7 +80,7 @@ def cell_record(cell: Cell, scale: str, seeds: Sequence[int], out: Path) -> dict
         why = missing_data(cell.config)
         return found | ({"status": "data absent", "why": why} if why else {})
     found |= {"folder": cell.folder, "settings": cell.settings(), "rounds": cell.config.rounds}
-    found |= {"seeds": [run.seed for run in runs]}
+    found |= {"seeds": [run.seed for run in runs], "device": devices(runs)}
     broken = [run for run in runs if run.why]
     if broken:
         return found | {"status": "diverged", "why": f"{len(broken)} of {len(runs)} seeds: {broken[0].why}"}

@@ -79,10 +79,10 @@ def reproduce(
         if task.state() in ("new", "begun"):
             bench.check(task)
     with Lock(path):
-        write(path, wish, note)
-        telling = Telling(watch or Watch(), lambda: write(path, wish, note))
+        write(path, wish, note, ran=False)
+        telling = Telling(watch or Watch(), lambda: write(path, wish, note, ran=True))
         finished = run_all(runs, bench, jobs, telling, stop, light)
-        return Reproduction(path, write(path, wish, note), finished)
+        return Reproduction(path, write(path, wish, note, telling.ran), finished)
 
 
 def asked(
@@ -109,12 +109,19 @@ def asked(
     return Wish(paper, tables, scale, list(range(seeds)), dict(settings), chosen)
 
 
-def write(path: Path, wish: Wish, note: str) -> list[dict[str, Any]]:
-    """Keep the tables as they stand; those of other commands in the same folder stay."""
-    fresh = [table_record(wish.paper, t, wish.scale, wish.changed, wish.seeds, path) for t in wish.tables]
-    fresh = [t | {"made": t["made"] | {"note": note}} for t in fresh]
-    kept = [t for t in read(path / RESULT) if all(key(t) != key(f) for f in fresh)]
-    tables = kept + fresh
+def write(path: Path, wish: Wish, note: str, ran: bool) -> list[dict[str, Any]]:
+    """Keep the tables as they stand; those of other commands in the same folder stay.
+
+    A command that has run nothing leaves it at when and by which version a table was made.
+    """
+    before = {key(t): t for t in read(path / RESULT)}
+    fresh = []
+    for table in wish.tables:
+        t = table_record(wish.paper, table, wish.scale, wish.changed, wish.seeds, path)
+        old = before.pop(key(t), {"made": {"note": ""}})["made"]
+        made = t["made"] if ran or "date" not in old else old
+        fresh.append(t | {"made": made | {"note": note or old["note"]}})
+    tables = [*before.values(), *fresh]
     write_whole(path / RESULT, json.dumps({"format": FORMAT, "tables": tables}, allow_nan=False, indent=1) + "\n")
     write_whole(path / PAGE, "\n".join(map(section, tables)))
     return fresh
@@ -171,6 +178,7 @@ class Telling(Watch):
     def __init__(self, watch: Watch, write: Callable[[], object]) -> None:
         self.watch, self.write = watch, write
         self.written = time.monotonic()
+        self.ran = False
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.watch.begin(tasks, states)
@@ -180,6 +188,7 @@ class Telling(Watch):
 
     def end(self, task: Task, state: str, why: str) -> None:
         self.watch.end(task, state, why)
+        self.ran = True
         if time.monotonic() > self.written + SAVED_EVERY:
             self.write()
             self.written = time.monotonic()
