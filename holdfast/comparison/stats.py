@@ -14,8 +14,8 @@ Values = Sequence[float | None]
 def spread(values: Values) -> dict[str, Any]:
     """Mean and standard deviation (n - 1) over seeds. Both are None where a seed has no value: that run diverged.
 
-    >>> spread([0.8, 0.9])["mean"], round(spread([0.8, 0.9])["std"], 4)
-    (0.85, 0.0707)
+    >>> spread([0.5, 1.0])["mean"], round(spread([0.5, 1.0])["std"], 4)
+    (0.75, 0.3536)
     """
     known = [v for v in values if v is not None]
     whole = bool(known) and len(known) == len(values)
