@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.comparison.compare import Comparison, compare
     from holdfast.config import Config
     from holdfast.data.dataset import DataSet
     from holdfast.data.federation import Federation, federate
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives. They are imported when first used, so that the command line starts at once.
 _HOMES = {
+    "holdfast.comparison.compare": ("Comparison", "compare"),
     "holdfast.config": ("Config",),
     "holdfast.data.dataset": ("DataSet",),
     "holdfast.data.federation": ("Federation", "federate"),
@@ -37,9 +39,9 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
-    "run", "Result", "Config", "federate", "Federation", "load", "DataSet", "from_arrays", "from_clients",
-    "from_dataset", "from_huggingface", "Method", "Part", "param", "Client", "Batch", "Round", "Trip", "Tensors", "Net",
-    "Out", "to_groupnorm", "HoldfastError",
+    "run", "Result", "compare", "Comparison", "Config", "federate", "Federation", "load", "DataSet", "from_arrays",
+    "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client", "Batch", "Round", "Trip",
+    "Tensors", "Net", "Out", "to_groupnorm", "HoldfastError",
 ]  # fmt: skip
 
 

@@ -18,15 +18,10 @@ if TYPE_CHECKING:
     from holdfast.part import Part
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
-OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, "report.html")
-MAY_CHANGE = (
-    "rounds",
-    "checkpoint_every",
-    "data_dir",
-    "personal",
-    "personal_what",
-    "states",
-)  # what a resumed run may set anew
+DIVERGED = "diverged.txt"  # why a run of a comparison ended early
+OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, DIVERGED, "report.html")
+# What a resumed run may set anew.
+MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what", "states")
 
 
 class RunFolder:
@@ -39,6 +34,10 @@ class RunFolder:
     def checkpoint(self) -> Path:
         return self.path / CHECKPOINT
 
+    @property
+    def finished(self) -> bool:
+        return (self.path / SUMMARY).exists()
+
     def create(self, config: Config, overwrite: bool) -> None:
         """Start a new run here; an older one is kept unless it may be overwritten."""
         for path in (self.path, *self.path.parents):
@@ -47,14 +46,14 @@ class RunFolder:
         if (self.path / CONFIG).exists():
             if not overwrite:
                 raise HoldfastError(f"{self.path} already holds a {self._state()} run: add --resume or --overwrite")
-            self._remove()
-        elif overwrite and self.path.exists() and {p.name for p in self.path.iterdir()} <= set(OURS):
-            self._remove()  # a start that was cut off
+            self.remove()
+        elif overwrite and self.path.exists() and self._cut_off():
+            self.remove()
         elif self.path.exists() and any(self.path.iterdir()):
             raise HoldfastError(f"{self.path} is not empty and holds no run: choose another --out")
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / HISTORY).write_text("")
-        _replace(self.path / CONFIG, config.to_toml())
+        write_whole(self.path / CONFIG, config.to_toml())
 
     def stored(self) -> Config:
         """The config of the run that is here."""
@@ -75,11 +74,11 @@ class RunFolder:
                 f"the run here has {done} rounds already, more than {config.rounds}: leave --rounds out, or start anew "
                 "with --overwrite"
             )
-        if config.rounds == done and (self.path / SUMMARY).exists():
+        if config.rounds == done and self.finished:
             return records
         (self.path / SUMMARY).unlink(missing_ok=True)
-        _replace(self.path / HISTORY, "".join(r.line() for r in records))
-        _replace(self.path / CONFIG, config.to_toml())
+        write_whole(self.path / HISTORY, "".join(r.line() for r in records))
+        write_whole(self.path / CONFIG, config.to_toml())
         return records
 
     def append(self, record: Record) -> None:
@@ -87,18 +86,29 @@ class RunFolder:
             file.write(record.line())
 
     def finish(self, summary: dict[str, Any]) -> None:
-        _replace(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        write_whole(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+
+    def give_up(self, why: str) -> None:
+        """Note that the run diverged, so that it is not tried again."""
+        write_whole(self.path / DIVERGED, why + "\n")
+
+    def _cut_off(self) -> bool:
+        """Whether nothing is here but what a start leaves that was killed."""
+        return {p.name.removesuffix(".part") for p in self.path.iterdir()} <= set(OURS)
 
     def _state(self) -> str:
-        return "finished" if (self.path / SUMMARY).exists() else "started"
+        return "finished" if self.finished else "started"
 
-    def _remove(self) -> None:
+    def remove(self) -> None:
+        """Delete the run, and the folder where nothing else is in it."""
         for name in OURS:
             path = self.path / name
             if path.is_dir():
                 shutil.rmtree(path)
             elif path.exists():
                 path.unlink()
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
 
 
 def same_run(stored: Config, asked: dict[str, Any], method: str | Part | Method | None = None) -> Config:
@@ -125,7 +135,8 @@ def fresh_folder(root: Path, method: str, data: str) -> Path:
     return root / f"{words}-{number:03d}"
 
 
-def _replace(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """Write aside and rename, so that no one ever sees half a file."""
     aside = path.with_name(path.name + ".part")
     aside.write_text(text, encoding="utf-8")
     os.replace(aside, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from holdfast import checkpoint
 from holdfast.config import Config
+from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
 from holdfast.errors import HoldfastError
@@ -74,17 +76,38 @@ def run(
         config = same_run(folder.stored(), asked, sum)
     else:
         config = Config().changed(**asked, **({} if sum is None else {"method": str(sum)}))
-    sum = config.method if sum is None else sum
+    method = as_method(config.method if sum is None else sum)
+    return carry_out(config, method, federation, module, folder, resume, overwrite, on_start, on_round, stop)
+
+
+def carry_out(
+    config: Config,
+    method: Method,
+    federation: Federation | None,
+    model: nn.Module | None,
+    folder: RunFolder | None,
+    resume: bool = False,
+    overwrite: bool = False,
+    on_start: Callable[[Simulation, int], None] = lambda simulation, done: None,
+    on_round: Callable[[Record], None] = lambda record: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Result:
+    """The run that a config describes, from its start or from its last checkpoint.
+
+    A ``federation`` that is given must be the one the config describes: runs that share it need not deal it again.
+    """
     with arithmetic(config.precision):
-        simulation = prepare(config, as_method(sum), federation, module)
+        simulation = prepare(config, method, federation, model)
         history = _open(folder, simulation, resume, overwrite)
-        before = len(history)
-        on_start(simulation, before)
+        on_start(simulation, len(history))
         score = _rounds(simulation, folder, history, on_round, stop)
-        summary = summary_of(simulation, history, folder)
-        if config.personal and len(history) >= config.rounds:
+        finished = len(history) >= config.rounds
+        if finished and score is None:  # a run that was finished before
+            score = evaluate(simulation.net, simulation.server.served(), simulation.federation)
+        summary = summary_of(simulation, history, folder) | by_class(score)
+        if config.personal and finished:
             summary |= personalise(simulation, with_flags(TUNED[config.personal_what], config))
-    if folder is not None and len(history) >= config.rounds and len(history) > before:
+    if folder is not None and finished and not folder.finished:
         folder.finish(summary)
     return Result(config, history, summary, simulation.net, simulation.server.served(), score)
 
@@ -114,11 +137,21 @@ def refuse_other_things(federation: object, model: object) -> None:
 
 def prepare(config: Config, sum: Method, federation: Federation | None, model: nn.Module | None) -> Simulation:
     """Everything a run needs, from its config: every bad setting is found here, before anything is written."""
+    federation = deal(config) if federation is None else federation
+    sum, net = agree(config, sum, federation, model)
+    return Simulation(config, sum, federation.to(net.device, net.dtype), net)
+
+
+def deal(config: Config, data: DataSet | None = None) -> Federation:
+    """The federation that a config describes; ``data`` stands in for the data set that it names."""
+    data = load(config.data, Path(config.data_dir) if config.data_dir else None) if data is None else data
+    return federate(data, config.split, config.clients, config.seed, config.public, config.augment)
+
+
+def agree(config: Config, sum: Method, federation: Federation, model: nn.Module | None) -> tuple[Method, Net]:
+    """The whole sum and the network, after config, method, federation and model were found to go together."""
     sum = with_flags(sum, config)
     device = pick_device(config.device)
-    if federation is None:
-        data = load(config.data, Path(config.data_dir) if config.data_dir else None)
-        federation = federate(data, config.split, config.clients, config.seed, config.public, config.augment)
     if len(federation.occupied) == 0:
         raise HoldfastError("no client has any samples")
     if config.cohort is not None and config.cohort > federation.clients:
@@ -135,7 +168,7 @@ def prepare(config: Config, sum: Method, federation: Federation | None, model: n
     if federation.leaks and not any(getattr(part, "allow_test_leak", None) is not None for part in sum.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave it out")
     sum.check(config, net, federation)
-    return Simulation(config, sum, federation.to(device, net.dtype), net)
+    return sum, net
 
 
 def with_flags(sum: Method, config: Config) -> Method:
@@ -155,6 +188,11 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def device_name(device: torch.device) -> str:
+    """The device by its name: ``cpu``, or that of the GPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 @contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
     """Let matrix products use TF32 only where the run asks for it."""
@@ -171,8 +209,16 @@ def summary_of(simulation: Simulation, history: list[Record], folder: RunFolder 
     """The run in one flat object."""
     config = simulation.config
     what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
+    what |= {"device": device_name(simulation.net.device)}
     leak = {"leaks_test_data": True} if simulation.federation.leaks else {}
     return what | leak | summarize(history) | {"out": str(folder.path) if folder else None}
+
+
+def by_class(score: Score | None) -> dict[str, list[float | None]]:
+    """The accuracy in every class for the summary; None for a class without test samples."""
+    if score is None:
+        return {}
+    return {"accuracy_by_class": [None if math.isnan(a) else a for a in score.by_class]}
 
 
 def _open(folder: RunFolder | None, simulation: Simulation, resume: bool, overwrite: bool) -> list[Record]:

@@ -10,6 +10,8 @@ import click
 # command -> (module, function, one line of help); listed here so that --help imports none of them
 COMMANDS = {
     "run": ("holdfast.cli.run", "Train a federation with a method."),
+    "compare": ("holdfast.cli.compare", "Compare methods on the same federations, cohorts and batches."),
+    "reproduce": ("holdfast.cli.reproduce", "Run a paper's tables, and put ours beside the published numbers."),
     "methods": ("holdfast.cli.methods", "List the methods, or show one."),
     "split": ("holdfast.cli.split", "Show how a split deals the data to clients."),
     "data": ("holdfast.cli.data", "List and fetch data sets."),

@@ -79,7 +79,7 @@ def describe(simulation: Simulation) -> str:
 
 
 @contextmanager
-def interruptible(console: Console) -> Iterator[list[bool]]:
+def interruptible(console: Console, told: str = "stopping after this round") -> Iterator[list[bool]]:
     """Within this block the first Ctrl-C only asks to stop (the list becomes non-empty); the second one interrupts."""
     asked: list[bool] = []
 
@@ -87,7 +87,7 @@ def interruptible(console: Console) -> Iterator[list[bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(True)
-        console.print("stopping after this round (Ctrl-C again: at once)", highlight=False)
+        console.print(f"{told} (Ctrl-C again: at once)", highlight=False)
 
     before = signal.signal(signal.SIGINT, handle)
     try:

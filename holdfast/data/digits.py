@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ import torch
 from holdfast.data.dataset import DataSet
 from holdfast.data.prepare import hold_out, moments
 from holdfast.data.sources import Source
+from holdfast.errors import HoldfastError
 
 
 @dataclass(frozen=True)
@@ -24,19 +26,21 @@ class Digits(Source):
     name: ClassVar[str] = "digits"
 
     def place(self, data_dir: Path) -> Path:
-        import sklearn
-
-        return Path(sklearn.__file__).parent / "datasets" / "data"
+        found = find_spec("sklearn")
+        return Path(found.origin).parent / "datasets" / "data" if found and found.origin else data_dir
 
     def missing(self, data_dir: Path) -> list[str]:
-        return []
+        return [] if find_spec("sklearn") else ["scikit-learn"]
 
     def count(self, data_dir: Path) -> tuple[int, int]:
         data = self.load(data_dir)
         return len(data.y), len(data.test_y)
 
     def load(self, data_dir: Path) -> DataSet:
-        from sklearn.datasets import load_digits
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError as error:
+            raise HoldfastError("digits come with scikit-learn: pip install scikit-learn") from error
 
         raw = load_digits()
         x = torch.from_numpy(np.asarray(raw.images, np.float32))[:, None] / 16

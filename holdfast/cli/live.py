@@ -1,0 +1,78 @@
+"""One live table while many runs go on: a row per method with its progress, accuracy and difference so far."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.comparison.task import Task
+from holdfast.comparison.watch import Lines, Watch
+from holdfast.history import Record
+
+
+def watcher(console: Console, quiet: bool) -> Watch:
+    """A live table in a terminal, plain lines in a log, nothing when quiet."""
+    return Watch() if quiet else LiveTable(console) if console.is_terminal else Lines()
+
+
+@dataclass
+class Row:
+    """One line of the table: how far its runs are, and what the finished ones found, by seed."""
+
+    label: str
+    beside: int  # the row that it is compared with
+    total: int  # rounds of all its runs
+    played: dict[int, int] = field(default_factory=dict)
+    accuracy: dict[int, float] = field(default_factory=dict)
+    now: str = ""
+
+
+class LiveTable(Watch):
+    """A row per method and sweep point; differences are over the seeds that both methods have finished."""
+
+    def __init__(self, console: Console) -> None:
+        self.rows: dict[int, Row] = {}
+        self.live = Live(console=console, get_renderable=self.view, refresh_per_second=4)
+
+    def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
+        for task, state in zip(tasks, states, strict=True):
+            row = self.rows.setdefault(task.row, Row(task.label, task.beside, 0))
+            row.total += task.config.rounds
+            if state in ("finished", "diverged"):
+                self.end(task, state, "")
+        self.live.start()
+
+    def round(self, task: Task, record: Record) -> None:
+        row, seed = self.rows[task.row], task.config.seed
+        row.played[seed] = record.round
+        known = "" if record.test_accuracy is None else f", accuracy {100 * record.test_accuracy:.1f}%"
+        row.now = f"seed {seed}: round {record.round}{known}"
+
+    def end(self, task: Task, state: str, why: str) -> None:
+        row, seed = self.rows[task.row], task.config.seed
+        row.now = {"finished": "", "stopped": "stopped"}.get(state, f"seed {seed} diverged")
+        if state != "stopped":
+            row.played[seed] = task.config.rounds
+        if state == "finished" and task.summary()["final_accuracy"] is not None:
+            row.accuracy[seed] = task.summary()["final_accuracy"]
+
+    def close(self) -> None:
+        self.live.stop()
+
+    def view(self) -> Table:
+        table = Table("method", "done", "runs", "accuracy so far", "difference so far", "now")
+        for number in sorted(self.rows):
+            row = self.rows[number]
+            share = sum(row.played.values()) / row.total
+            mean = f"{100 * statistics.fmean(row.accuracy.values()):.2f}%" if row.accuracy else ""
+            other = self.rows[row.beside].accuracy if row.beside != number else {}
+            gaps = [a - other[seed] for seed, a in row.accuracy.items() if seed in other]
+            gap = f"{100 * statistics.fmean(gaps):+.2f}" if gaps else ""
+            table.add_row(Text(row.label), f"{share:.0%}", str(len(row.accuracy)), mean, gap, row.now)
+        return table

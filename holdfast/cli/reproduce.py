@@ -1,0 +1,14 @@
+"""``holdfast reproduce PAPER``: the papers' tables, run again. The command itself is in ``holdfast.reproduce.main``."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("reproduce", add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def command(args: tuple[str, ...]) -> int:
+    """Run a paper's tables, and put ours beside the published numbers."""
+    from holdfast.reproduce.main import main
+
+    return main(args)

@@ -1,0 +1,1 @@
+"""Several methods on the same federations, cohorts and batches: plan, runs, statistics, tables."""

@@ -1,0 +1,138 @@
+"""``holdfast.compare``: which method works on this data?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from holdfast.comparison.export import as_csv, latex, markdown
+from holdfast.comparison.folder import RESULT, TABLES, CompareFolder
+from holdfast.comparison.plan import Plan, make_plan, slug
+from holdfast.comparison.result import collect
+from holdfast.comparison.runner import Lock, run_all
+from holdfast.comparison.task import Bench
+from holdfast.comparison.watch import Watch
+from holdfast.data.dataset import DataSet
+from holdfast.data.federation import Federation
+from holdfast.errors import HoldfastError
+from holdfast.folder import fresh_folder, write_whole
+from holdfast.method import Method
+from holdfast.part import Part
+
+MOST_CLIENTS = 200  # above, compare.json leaves out the samples per client and class
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found: ``record`` is what ``compare.json`` holds; empty when it was stopped before its end."""
+
+    plan: Plan
+    folder: Path
+    record: dict[str, Any]
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.record)
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """A record per method and sweep point; the first is what the others are compared with."""
+        found: list[dict[str, Any]] = self.record.get("entries", [])
+        return found
+
+    def markdown(self) -> str:
+        return markdown(self.record)
+
+    def __repr__(self) -> str:
+        state = "finished" if self.finished else "not finished"
+        return f"Comparison({len(self.plan.entries)} entries, {len(self.plan.seeds)} seeds, {state}, in {self.folder})"
+
+
+def compare(
+    methods: Sequence[str | Part | Method],
+    data: str | DataSet | None = None,
+    model: str | nn.Module | None = None,
+    *,
+    seeds: int = 5,
+    first_seed: int = 0,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
+    targets: Sequence[float] | None = None,
+    jobs: int = 1,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    light: bool = False,
+    watch: Watch | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    **settings: Any,
+) -> Comparison:
+    """Run every method on the same federations, cohorts and batches, and compare them with the first, seed by seed.
+
+    ``settings`` are the fields of ``Config``; ``sweep`` maps some of them to several values. The runs are kept in
+    ``out``, by default a new folder in ``runs``; called again with the same ``out`` it does only what is missing.
+    ``jobs`` processes share the work; ``light`` deletes the checkpoints of finished runs. ``stop`` is asked after
+    every round.
+    """
+    check_numbers(jobs, targets)
+    if isinstance(data, Federation):
+        raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
+    named: dict[str, Any] = {}
+    if data is not None:
+        named["data"] = data if isinstance(data, str) else data.name
+    if model is not None:
+        named["model"] = model if isinstance(model, str) else type(model).__name__
+    plan = make_plan(methods, settings | named, seeds, first_seed, sweep)
+    bench = Bench(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
+    path = Path(out) if out is not None else fresh_folder(Path("runs"), "compare", slug(plan.config.data))
+    folder = CompareFolder(path)
+    folder.check(plan, overwrite)
+    tasks = plan.tasks(path)
+    for task in tasks[: len(plan.entries)]:
+        bench.check(task)
+    facts = facts_of(bench.federation(tasks[0].config))
+    with Lock(path):
+        if overwrite:
+            folder.clear()
+        folder.write_plan(plan, facts)
+        done = run_all(tasks, bench, jobs, watch, stop, light)
+        record = collect(plan, path, facts, targets) if done else {}
+        if done:
+            write(path, record)
+    return Comparison(plan, path, record)
+
+
+def tabulate(path: str | Path, targets: Sequence[float] | None = None) -> Comparison:
+    """Make result and tables of a comparison again from its finished runs; nothing is run."""
+    check_numbers(1, targets)
+    folder = CompareFolder(Path(path))
+    plan = folder.plan()
+    record = collect(plan, folder.path, folder.stored(), targets)
+    write(folder.path, record)
+    return Comparison(plan, folder.path, record)
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
+    write_whole(path / RESULT, json.dumps(record, allow_nan=False) + "\n")
+    for name, text in zip(TABLES, (markdown(record), as_csv(record), latex(record)), strict=True):
+        write_whole(path / name, text)
+
+
+def facts_of(federation: Federation) -> dict[str, Any]:
+    """What the result says of the data: its classes, and who holds how many of each."""
+    counts = None
+    if federation.clients <= MOST_CLIENTS:
+        labels = federation.data.y.cpu().numpy()
+        counts = federation.deal.counts(labels, federation.classes).tolist()
+    return {"classes": list(federation.data.classes), "counts": counts}
+
+
+def check_numbers(jobs: int, targets: Sequence[float] | None) -> None:
+    if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
+        raise HoldfastError(f"jobs must be a whole number of at least 1, not {jobs}")
+    for target in targets or ():
+        if not 0 < target <= 1:
+            raise HoldfastError(f"a target is an accuracy in (0, 1], such as 0.8, not {target:g}")

@@ -1,0 +1,165 @@
+"""From run folders to ``compare.json``: everything that is known of a comparison when its runs are done."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import holdfast
+from holdfast.comparison.plan import Entry, Plan
+from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
+from holdfast.comparison.task import read_summary
+from holdfast.errors import HoldfastError
+from holdfast.folder import DIVERGED, HISTORY, SUMMARY
+
+FORMAT = 1
+CURVES = ("test_accuracy", "test_loss", "train_loss")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run as it lies on disk; ``summary`` is empty and ``why`` is not when it diverged."""
+
+    seed: int
+    history: list[dict[str, Any]]
+    summary: dict[str, Any]
+    why: str
+
+    def get(self, name: str) -> Any:
+        return self.summary.get(name)
+
+    @property
+    def traffic(self) -> int | None:
+        return self.summary["upload_bytes"] + self.summary["download_bytes"] if self.summary else None
+
+
+def read_run(folder: Path, seed: int) -> Ran:
+    """A run that is done."""
+    if (folder / SUMMARY).exists():
+        return Ran(seed, read_lines(folder / HISTORY), read_summary(folder), "")
+    if (folder / DIVERGED).exists():
+        why = (folder / DIVERGED).read_text(encoding="utf-8").strip()
+        return Ran(seed, read_lines(folder / HISTORY), {}, why)
+    raise HoldfastError(f"{folder} holds no finished run: run the comparison again to finish it")
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise HoldfastError(f"{path} is damaged: delete that run's folder to run it again") from error
+
+
+def collect(plan: Plan, out: Path, facts: dict[str, Any], targets: Sequence[float] | None = None) -> dict[str, Any]:
+    """The whole of ``compare.json``."""
+    runs = {entry.label: [read_run(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
+    if targets is None:
+        targets = usual_targets(spread([r.get("best_accuracy") for r in runs[plan.entries[0].label]])["mean"])
+    entries = [entry_record(plan, entry, runs, targets) for entry in plan.entries]
+    split = {"counts": facts["counts"]} if facts.get("counts") else {}
+    found = {
+        "format": FORMAT,
+        "holdfast": holdfast.__version__,
+        "torch": torch.__version__,
+        "device": devices(run for own in runs.values() for run in own),
+        "command": plan.command(out),
+        "date": datetime.date.today().isoformat(),
+        "settings": plan.settings(),
+        "sweep": {name: list(values) for name, values in plan.sweep.items()},
+        "seeds": list(plan.seeds),
+        "targets": list(targets),
+        "classes": facts["classes"],
+        "split": split,
+        "entries": entries,
+    }
+    return found | ({"best_points": best_points(entries)} if plan.sweep else {})
+
+
+def devices(runs: Iterable[Ran]) -> str:
+    """Where the runs were made."""
+    return ", ".join(sorted({str(run.get("device")) for run in runs if run.get("device")}))
+
+
+def entry_record(plan: Plan, entry: Entry, runs: dict[str, list[Ran]], targets: Sequence[float]) -> dict[str, Any]:
+    own, reference = runs[entry.label], plan.reference(entry)
+    accuracy = {name: spread([r.get(f"{name}_accuracy") for r in own]) for name in ("final", "best", "last5")}
+    difference = None
+    if entry != reference:
+        base = [r.get("final_accuracy") for r in runs[reference.label]]
+        difference = paired(accuracy["final"]["values"], base)
+    told = None if difference is None else {"of": "final", "to": reference.label} | difference
+    personal = [r.get("personal_accuracy") for r in own]
+    return {
+        "label": entry.label,
+        "method": entry.text,
+        "settings": entry.settings,
+        "runs": [f"{entry.folder}/seed-{r.seed}" for r in own],
+        "accuracy": accuracy,
+        "difference": told,
+        "verdict": verdict(told),
+        "diverged": [{"seed": r.seed, "why": r.why} for r in own if r.why],
+        "leaks_test_data": any(r.get("leaks_test_data") for r in own),
+        "targets": [to_target(own, target) for target in targets],
+        **{name: spread([r.get(name) for r in own]) for name in ("kappa", "rho", "seconds")},
+        "bytes": spread([r.traffic for r in own]),
+        **({"personal": spread(personal)} if any(p is not None for p in personal) else {}),
+        "by_class": by_class(own),
+        "curves": curves(own),
+        "drift": drift(own),
+    }
+
+
+def to_target(runs: Sequence[Ran], target: float) -> dict[str, Any]:
+    reached = [reach(r.history, target) for r in runs]
+    rounds, seconds, traffic = (list(column) for column in zip(*reached, strict=True))
+    return {"target": target, "rounds": rounds, "seconds": seconds, "bytes": traffic}
+
+
+def by_class(runs: Sequence[Ran]) -> dict[str, Any]:
+    values = [r.get("accuracy_by_class") for r in runs]
+    if any(v is None for v in values):
+        return {"mean": None, "values": values}
+    return {"mean": [spread(column)["mean"] for column in zip(*values, strict=True)], "values": values}
+
+
+def curves(runs: Sequence[Ran]) -> dict[str, Any]:
+    """At evaluated rounds; a run that diverged ends in None."""
+    rounds = sorted({line["round"] for r in runs for line in r.history if line["test_accuracy"] is not None})
+    found: dict[str, Any] = {"rounds": rounds}
+    for name in CURVES:
+        found[name] = [along(rounds, {line["round"]: line[name] for line in r.history}) for r in runs]
+    return found
+
+
+def drift(runs: Sequence[Ran]) -> dict[str, Any]:
+    """Every figure of the drift diagnostics that was recorded, over the rounds in which it was."""
+    told = [{line["round"]: line.get("drift") or {} for line in r.history} for r in runs]
+    names = sorted({name for run in told for figures in run.values() for name in figures})
+    found: dict[str, Any] = {}
+    for name in names:
+        rounds = sorted({t for run in told for t, figures in run.items() if name in figures})
+        values = [along(rounds, {t: figures.get(name) for t, figures in run.items()}) for run in told]
+        found[name] = {"rounds": rounds, "values": values}
+    return found
+
+
+def along(rounds: Sequence[int], known: dict[int, float | None]) -> list[float | None]:
+    return [known.get(t) for t in rounds]
+
+
+def best_points(entries: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """For every method the label of the point with the highest mean final accuracy, of those that did not diverge."""
+    best: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        mean = entry["accuracy"]["final"]["mean"]
+        if mean is not None:
+            held = best.get(entry["method"])
+            if held is None or mean > held["accuracy"]["final"]["mean"]:
+                best[entry["method"]] = entry
+    return {method: entry["label"] for method, entry in best.items()}

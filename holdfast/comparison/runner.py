@@ -1,0 +1,63 @@
+"""Carry out many runs, in this process or in several; what is finished is never done again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from holdfast.comparison.pool import Pool
+from holdfast.comparison.task import Bench, Task
+from holdfast.comparison.watch import Watch
+from holdfast.errors import HoldfastError
+
+LOCK = ".lock"
+
+
+def run_all(
+    tasks: Sequence[Task],
+    bench: Bench,
+    jobs: int = 1,
+    watch: Watch | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    light: bool = False,
+) -> bool:
+    """Whether every run is done: finished, or found to diverge. ``stop`` is asked after every round."""
+    watch = watch or Watch()
+    states = [task.state() for task in tasks]
+    left = [task for task, state in zip(tasks, states, strict=True) if state in ("new", "begun")]
+    watch.begin(tasks, states)
+    try:
+        if jobs > 1 and len(left) > 1:
+            return Pool(min(jobs, len(left)), bench, light).run(left, watch, stop)
+        for task in left:
+            state, why = bench.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
+            watch.end(task, state, why)
+            if state == "stopped" or stop():
+                return task is left[-1] and state != "stopped"
+        return True
+    finally:
+        watch.close()
+
+
+class Lock:
+    """A folder for one command at a time. The system drops the lock of a process that dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+
+    def __enter__(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = self.path.open("w")
+        if os.name != "posix":
+            return
+        import fcntl
+
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.file.close()
+            raise HoldfastError(f"another command is running in {self.path.parent}: wait for it, or stop it") from error
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()

@@ -1,0 +1,153 @@
+"""A comparison as tables of text, and the notes that belong to them."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+NEVER, NONE = "∞", "–"
+OPTIMISTIC = (
+    "The best point of a sweep was picked by the accuracy on the test data: its own accuracy is optimistic. Run the "
+    "chosen points again on fresh seeds (--first-seed) before you report them."
+)
+ONE_SEED = "With one seed there is no interval, no test and no verdict: use --seeds 5."
+NO_SCIPY = "No intervals and tests: scipy is not installed here. `holdfast compare --tables FOLDER` adds them."
+LEAK = "Rows marked LEAK use test data in training: their accuracy means nothing."
+MANY = "Every interval stands alone: of 20 methods that change nothing, one is expected to look different."
+MANY_FROM = 5  # methods from which that is said
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the first column is the method."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+
+
+def tables(found: dict[str, Any]) -> list[Table]:
+    """Accuracy and difference; other scores and cost; what it takes to reach the targets; accuracy by class."""
+    return [accuracy(found), cost(found), targets(found), *classes(found)]
+
+
+def accuracy(found: dict[str, Any]) -> Table:
+    several = len({e["difference"]["to"] for e in found["entries"] if e["difference"]}) > 1
+    head = ["method", "final %", "difference", "95% interval", "p", "verdict"]
+    head += ["compared with"] if several else []
+    rows = []
+    for e in found["entries"]:
+        a, d = e["accuracy"], e["difference"]
+        row = [name(e), percent(a["final"])]
+        if e["diverged"]:
+            row[1] = f"diverged ({len(e['diverged'])} of {len(e['runs'])} seeds)"
+        row += [points(d["mean"]), interval(d), p_value(d["p"]), e["verdict"] or NONE] if d else [NONE] * 4
+        rows.append(row + ([d["to"] if d else NONE] if several else []))
+    return Table("Test accuracy", head, rows)
+
+
+def targets(found: dict[str, Any]) -> Table:
+    head = ["method", *(f"{100 * target:g}%" for target in found["targets"])]
+    rows = [[name(e), *map(reached, e["targets"])] for e in found["entries"]]
+    return Table(f"Rounds, seconds and MB to reach an accuracy ({NEVER}: not within the run)", head, rows)
+
+
+def cost(found: dict[str, Any]) -> Table:
+    rows = []
+    for e in found["entries"]:
+        megabytes = None if e["bytes"]["mean"] is None else e["bytes"]["mean"] / 1e6
+        means = [e["seconds"]["mean"], megabytes, e["kappa"]["mean"], e["rho"]["mean"]]
+        scores = [percent(e["accuracy"][kind]) for kind in ("best", "last5")]
+        rows.append([name(e), *scores, *(number(m) for m in means)])
+    title = "Other scores and cost (κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB)"
+    return Table(title, ["method", "best %", "last 5 %", "s", "MB", "κ", "ρ"], rows)
+
+
+def classes(found: dict[str, Any], most: int = 20) -> list[Table]:
+    if len(found["classes"]) > most:
+        return []
+    rows = []
+    for e in found["entries"]:
+        mean = e["by_class"]["mean"]
+        cells = [NONE] * len(found["classes"]) if mean is None else [percent_of(m) for m in mean]
+        rows.append([name(e), *cells])
+    return [Table("Final accuracy by class, %", ["method", *found["classes"]], rows)]
+
+
+def notes(found: dict[str, Any]) -> list[str]:
+    """What a reader must know beside the numbers."""
+    seeds, entries = found["seeds"], found["entries"]
+    gaps = [e["difference"] for e in entries if e["difference"]]
+    said = []
+    for e in entries:
+        said += [f"{e['label']}, seed {d['seed']}: diverged, {d['why']}" for d in e["diverged"]]
+    if len(seeds) == 1:
+        said.append(ONE_SEED)
+    elif gaps and all(d["low"] is None for d in gaps):
+        said.append(NO_SCIPY)
+    elif len(gaps) >= MANY_FROM:
+        said.append(MANY)
+    if found.get("best_points"):
+        said += [f"best point of {method}: {label}" for method, label in found["best_points"].items()]
+        said.append(OPTIMISTIC)
+    return said + ([LEAK] if any(e["leaks_test_data"] for e in entries) else [])
+
+
+def describe(found: dict[str, Any]) -> str:
+    """One line on what was compared."""
+    s, seeds = found["settings"], found["seeds"]
+    rest = {k: v for k, v in s.items() if k not in ("data", "split", "clients", "cohort", "model", "rounds")}
+    more = "".join(f", {k} {v}" for k, v in rest.items())
+    who = f"{s['cohort']} per round" if "cohort" in s else f"each with probability {s['participation']:g}"
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    return (
+        f"{s['data']}, {s['split']} over {s['clients']} clients, {who}; {s['model']}, {s['rounds']} rounds{more}; "
+        f"{which}; {found['device']}"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ cells
+
+
+def name(entry: dict[str, Any]) -> str:
+    return str(entry["label"]) + (" (LEAK)" if entry["leaks_test_data"] else "")
+
+
+def percent(stat: dict[str, Any]) -> str:
+    if stat["mean"] is None:
+        return NONE
+    plus = "" if stat["std"] is None else f" ± {100 * stat['std']:.2f}"
+    return f"{100 * stat['mean']:.2f}{plus}"
+
+
+def percent_of(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:.1f}"
+
+
+def points(value: float | None) -> str:
+    return NONE if value is None else f"{100 * value:+.2f}"
+
+
+def interval(d: dict[str, Any]) -> str:
+    return NONE if d["low"] is None else f"[{100 * d['low']:+.2f}, {100 * d['high']:+.2f}]"
+
+
+def p_value(p: float | None) -> str:
+    return NONE if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def reached(to: dict[str, Any]) -> str:
+    """Means over seeds; infinite as soon as one seed never gets there, with those that do in brackets."""
+    there = [i for i, rounds in enumerate(to["rounds"]) if rounds is not None]
+    if not there:
+        return NEVER
+    rounds, seconds, traffic = (statistics.fmean(to[what][i] for i in there) for what in ("rounds", "seconds", "bytes"))
+    taken = f"{number(rounds)} ({number(seconds)} s, {number(traffic / 1e6)} MB)"
+    return taken if len(there) == len(to["rounds"]) else f"{NEVER} ({len(there)} of {len(to['rounds'])}: {taken})"

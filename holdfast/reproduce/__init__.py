@@ -1,0 +1,1 @@
+"""The papers' tables, run again: the published number, ours, and the difference."""

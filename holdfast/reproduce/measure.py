@@ -1,0 +1,86 @@
+"""What a table measures: one number of a run."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.comparison.result import Ran
+from holdfast.comparison.stats import reach, spread
+from holdfast.errors import HoldfastError
+
+ACCURACIES = {"final": "final_accuracy", "best": "best_accuracy", "last5": "last5_accuracy"}
+SCORES = (*ACCURACIES, "personal", "by_class")  # fractions of 1, published in percent
+REACHED = ("rounds_to", "seconds_to", "bytes_to")
+PLAIN = (*SCORES, "kappa", "rho", "seconds", "seconds_per_round", "bytes")
+LESS = (*REACHED, "seconds", "seconds_per_round", "bytes")  # where less is better
+PATTERN = re.compile(r"(?P<name>[a-z0-9_]+)(?:\((?P<at>[0-9.]+)\))?|drift\.(?P<drift>\w+)")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Such as ``last5``, ``rounds_to(0.6)`` or ``drift.cosine``."""
+
+    name: str
+    at: float | None = None
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Measure:
+        match = PATTERN.fullmatch(text)
+        if match and match["drift"]:
+            return cls(text)
+        name = match["name"] if match else ""
+        at = float(match["at"]) if match and match["at"] else None
+        if not match or (name in REACHED) != (at is not None) or name not in (*PLAIN, *REACHED):
+            known = ", ".join((*PLAIN, *(f"{r}(0.6)" for r in REACHED), "drift.<name>"))
+            raise HoldfastError(f"{where}: unknown measure {text!r}; known: {known}")
+        return cls(name, at)
+
+    @property
+    def less_is_better(self) -> bool:
+        return self.name in LESS
+
+    def value(self, run: Ran) -> float | None:
+        """This number of a finished run; None for never. ``by_class`` is the mean over the classes."""
+        s = run.summary
+        if self.at is not None:
+            return reach(run.history, self.at)[REACHED.index(self.name)]
+        if self.name.startswith("drift."):
+            figures = [line["drift"] for line in run.history if line.get("drift")]
+            found = figures[-1].get(self.name.removeprefix("drift.")) if figures else None
+        elif self.name == "by_class":
+            found = statistics.fmean(a for a in s["accuracy_by_class"] if a is not None)
+        elif self.name == "seconds_per_round":
+            found = s["seconds"] / s["rounds"]
+        elif self.name == "bytes":
+            found = run.traffic
+        elif self.name == "personal":
+            found = s.get("personal_accuracy")
+        else:
+            found = s.get(ACCURACIES.get(self.name, self.name))
+        return None if found is None else float(found)
+
+    def scaled(self, value: float | None, unit: str) -> float | None:
+        """In the unit of the published number."""
+        if value is None:
+            return None
+        if self.name in SCORES and unit == "%":
+            return 100 * value
+        return value / 1e6 if self.name in ("bytes", "bytes_to") and unit == "MB" else value
+
+
+def over_seeds(measure: Measure, runs: Sequence[Ran], unit: str) -> dict[str, Any]:
+    """Mean, deviation and values over runs; the mean is None where a run never reaches the target."""
+    return spread([measure.scaled(measure.value(run), unit) for run in runs])
+
+
+def classes_over_seeds(measure: Measure, runs: Sequence[Ran], unit: str) -> list[float]:
+    """The accuracy in every tested class, in the mean over runs; empty for other measures."""
+    if measure.name != "by_class":
+        return []
+    columns = zip(*(run.summary["accuracy_by_class"] for run in runs), strict=True)
+    means = [spread(column)["mean"] for column in columns]
+    return [value for value in (measure.scaled(mean, unit) for mean in means) if value is not None]

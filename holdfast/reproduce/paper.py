@@ -1,0 +1,169 @@
+"""A paper's tables and data figures as settings, read from ``holdfast/papers/<paper>.toml``."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.errors import HoldfastError, unknown
+from holdfast.reproduce.measure import Measure
+
+T = TypeVar("T", "Paper", "Table", "Row", "Column")
+
+SCALES = ("smoke", "small", "full")  # full is the paper's own setting
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column adds a method or settings to every row."""
+
+    name: str
+    method: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
+    measure: str = ""  # where it is not the table's
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row with what the paper prints: NaN where it prints nothing, infinity for never."""
+
+    name: str
+    published: tuple[float, ...] = ()
+    spread: tuple[float, ...] = ()
+    method: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
+    absent: str = ""
+    note: str = ""
+    measure: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or a figure that shows data."""
+
+    id: str
+    caption: str
+    claim: str = ""
+    measure: str = "final"
+    unit: str = "%"
+    method: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
+    absent: str = ""
+    theory: str = ""
+    expect: tuple[str, ...] = ()  # "A > B": column (or row) A is better than B, in every row (or column)
+    note: str = ""
+    columns: tuple[Column, ...] = ()
+    row: tuple[Row, ...] = ()
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing of it can be run; empty when it can."""
+        return self.absent or (f"analytical: computed by `holdfast theory {self.theory}`" if self.theory else "")
+
+
+@dataclass(frozen=True)
+class Paper:
+    name: str
+    title: str
+    notes: str
+    setting: dict[str, Any]
+    scale: dict[str, dict[str, Any]]
+    table: tuple[Table, ...]
+
+    def find(self, id: str) -> Table:
+        for table in self.table:
+            if table.id.lower() == id.lower():
+                return table
+        raise HoldfastError(f"{self.name} has no table {id!r}; it has: {', '.join(t.id for t in self.table)}")
+
+
+def shelf(folder: Path | None = None) -> dict[str, Traversable]:
+    """The papers' files by name: those that come with the library, or those in a folder."""
+    root: Traversable = folder if folder is not None else files("holdfast") / "papers"
+    found = [file for file in root.iterdir() if file.name.endswith(".toml")] if root.is_dir() else []
+    return {file.name.removesuffix(".toml"): file for file in sorted(found, key=lambda file: file.name)}
+
+
+def load_paper(name: str, folder: Path | None = None) -> Paper:
+    """Read and check a paper's file."""
+    known = shelf(folder)
+    if name not in known:
+        raise unknown("paper", name, known)
+    try:
+        raw = tomllib.loads(known[name].read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{known[name]} is not TOML: {error}") from error
+    where = f"{name}.toml"
+    tables = []
+    for number, each in enumerate(listed(where, raw, "table"), start=1):
+        at = f"{where}, table {each.get('id', number)}"
+        columns = tuple(made(Column, f"{at}, a column", c) for c in listed(at, each, "columns"))
+        rows = tuple(made(Row, f"{at}, a row", r) for r in listed(at, each, "row"))
+        tables.append(made(Table, at, each | {"columns": columns, "row": rows}))
+        check_table(at, tables[-1])
+    once(where, "table", [table.id for table in tables])
+    scales = raw.get("scale", {})
+    for scale in scales:
+        if scale not in SCALES[:-1]:
+            raise unknown(f"scale in {where}", scale, SCALES[:-1])
+    raw = {"notes": "", "setting": {}} | raw | {"scale": scales, "table": tuple(tables), "name": name}
+    return made(Paper, where, raw)
+
+
+def listed(where: str, raw: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = raw.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise HoldfastError(f"{where}: {key} must be a list of tables")
+    return found
+
+
+def made(cls: type[T], where: str, raw: Mapping[str, Any]) -> T:
+    """A dataclass from what stands in the file; lists become tuples, and every name must be known."""
+    kinds = [f.name for f in fields(cls)]
+    for key in raw:
+        if key not in kinds:
+            raise unknown(f"key in {where}", key, kinds)
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise HoldfastError(f"{where}: {str(error).split('() ')[-1]}") from error
+
+
+def check_table(where: str, table: Table) -> None:
+    once(where, "column", [c.name for c in table.columns])
+    once(where, "row", [r.name for r in table.row])
+    if not table.why_not and not (table.columns and table.row):
+        raise HoldfastError(f"{where}: needs columns and rows, or absent or theory to say why it has none")
+    for measure in (table.measure, *(c.measure for c in table.columns), *(r.measure for r in table.row)):
+        if measure:
+            Measure.parse(measure, where)
+    for row in table.row:
+        at = f"{where}, row {row.name!r}"
+        numbers = (*row.published, *row.spread)
+        if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in numbers):
+            raise HoldfastError(f"{at}: published and spread must be numbers, nan where nothing is printed")
+        for key, given in (("published", row.published), ("spread", row.spread)):
+            if len(given) != len(table.columns) and (given or key == "published"):
+                raise HoldfastError(f"{at}: {key} has {len(given)} numbers for {len(table.columns)} columns")
+        if any(math.isnan(v) is False and v < 0 for v in row.spread):
+            raise HoldfastError(f"{at}: spread must not be negative")
+    names = {c.name for c in table.columns}, {r.name for r in table.row}
+    for text in table.expect:
+        sides = {side.strip() for side in text.split(" > ")}
+        if len(sides) != 2 or not (sides <= names[0] or sides <= names[1]):
+            raise HoldfastError(f"{where}: expect {text!r} must be 'A > B' with two columns or two rows")
+
+
+def once(where: str, kind: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise HoldfastError(f"{where}: the {kind} {name!r} stands there twice")

@@ -1,0 +1,120 @@
+"""From run folders to ``reproduce.json``: every cell with the published number, ours, and the difference."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import holdfast
+from holdfast.comparison.result import devices, read_run
+from holdfast.folder import DIVERGED, SUMMARY
+from holdfast.reproduce.cells import PLACE, Cell, cells, missing_data
+from holdfast.reproduce.measure import classes_over_seeds, over_seeds
+from holdfast.reproduce.paper import Paper, Table
+
+FORMAT = 1
+
+
+def table_record(
+    paper: Paper, table: Table, scale: str, changed: Mapping[str, Any], seeds: Sequence[int], out: Path
+) -> dict[str, Any]:
+    """A table as far as it was run in ``out``: cells of earlier commands count, too."""
+    every = cells(paper, table, scale, changed)
+    told = {k: v for k, v in changed.items() if k not in PLACE}
+    return {
+        "paper": paper.name,
+        "title": paper.title,
+        "table": table.id,
+        "caption": table.caption,
+        "claim": table.claim,
+        "note": table.note,
+        "why_not": table.why_not,
+        "scale": scale,
+        "changed": told,
+        "reproduction": scale == "full" and not told.keys() - {"precision"},
+        "measure": table.measure,
+        "unit": table.unit,
+        "expect": list(table.expect),
+        "columns": [c.name for c in table.columns],
+        "rows": [
+            {
+                "name": row.name,
+                "note": row.note,
+                "cells": [cell_record(cell, scale, seeds, out) for cell in every if cell.row == i],
+            }
+            for i, row in enumerate(table.row)
+        ],
+        "made": {
+            "holdfast": holdfast.__version__,
+            "torch": torch.__version__,
+            "date": datetime.date.today().isoformat(),
+            "commit": commit(),
+        },
+    }
+
+
+def cell_record(cell: Cell, scale: str, seeds: Sequence[int], out: Path) -> dict[str, Any]:
+    """One cell. Its status is ``run``, ``diverged``, ``absent``, ``data absent`` or ``not run``.
+
+    A smoke test has no difference: it is made on other data.
+    """
+    runs = [read_run(cell.task(out, s).folder, s) for s in seeds if done(cell.task(out, s).folder)]
+    found: dict[str, Any] = {
+        "status": "not run",
+        "why": "",
+        "method": cell.config.method,
+        "unit": cell.unit,
+        "less_is_better": cell.measure.less_is_better,
+        "published": plain(cell.published),
+        "spread": plain(cell.spread),
+    }
+    if cell.absent:
+        return found | {"status": "absent", "why": cell.absent}
+    if not runs:
+        why = missing_data(cell.config)
+        return found | ({"status": "data absent", "why": why} if why else {})
+    found |= {"folder": cell.folder, "settings": cell.settings(), "rounds": cell.config.rounds}
+    found |= {"seeds": [run.seed for run in runs], "device": devices(runs)}
+    broken = [run for run in runs if run.why]
+    if broken:
+        return found | {"status": "diverged", "why": f"{len(broken)} of {len(runs)} seeds: {broken[0].why}"}
+    ours = over_seeds(cell.measure, runs, cell.unit)
+    known = scale != "smoke" and ours["mean"] is not None and math.isfinite(cell.published)
+    extra: dict[str, Any] = {"leaks_test_data": True} if any(run.get("leaks_test_data") for run in runs) else {}
+    classes = classes_over_seeds(cell.measure, runs, cell.unit)
+    extra |= {"by_class": classes} if classes else {}
+    return found | extra | {
+        "status": "run",
+        "seconds": sum(float(run.summary["seconds"]) for run in runs),
+        "ours": ours,
+        "difference": ours["mean"] - cell.published if known else None,
+    }  # fmt: skip
+
+
+def done(folder: Path) -> bool:
+    return (folder / SUMMARY).exists() or (folder / DIVERGED).exists()
+
+
+def plain(value: float) -> float | str | None:
+    """A published number for JSON: None where nothing is printed, ``inf`` for never."""
+    if math.isnan(value):
+        return None
+    return "inf" if math.isinf(value) else value
+
+
+def commit() -> str:
+    """The version of this code: a commit where it is a git checkout, else empty."""
+    here = Path(__file__).parent
+    try:
+        said = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return said.stdout.strip() if said.returncode == 0 else ""

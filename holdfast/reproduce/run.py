@@ -1,0 +1,197 @@
+"""Run the cells of a paper's tables, and put ours beside the published numbers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.comparison.compare import check_numbers
+from holdfast.comparison.runner import LOCK, Lock, run_all
+from holdfast.comparison.task import Bench, Task
+from holdfast.comparison.watch import Watch
+from holdfast.errors import HoldfastError, unknown
+from holdfast.folder import write_whole
+from holdfast.history import Record
+from holdfast.reproduce.cells import Cell, cells, choose, missing_data, tasks
+from holdfast.reproduce.page import claim, headline, made_line, table_markdown
+from holdfast.reproduce.paper import SCALES, Paper, Table, load_paper
+from holdfast.reproduce.record import FORMAT, table_record
+
+SAVED_EVERY = 10.0  # seconds between two writings of the tables while runs go on
+RESULT, PAGE = "reproduce.json", "reproduce.md"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What was found: the records of the tables that were asked for, and whether all their runs are done."""
+
+    folder: Path
+    tables: list[dict[str, Any]]
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user asks to be reproduced."""
+
+    paper: Paper
+    tables: list[Table]
+    scale: str
+    seeds: list[int]
+    changed: dict[str, Any]
+    chosen: list[Cell]
+
+
+def reproduce(
+    paper: str,
+    table: str | Sequence[str] = "all",
+    *,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    scale: str = "small",
+    seeds: int = 1,
+    jobs: int = 1,
+    out: str | Path | None = None,
+    collect: bool = False,
+    light: bool = False,
+    note: str = "",
+    watch: Watch | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    folder: Path | None = None,
+    **settings: Any,
+) -> Reproduction:
+    """Run the cells of ``table`` (or of several, or of all) and compare them with what the paper prints.
+
+    Runs are kept in ``out``, by default one folder per paper and scale, and shared by all tables; what is finished is
+    never done again. ``settings`` override the paper's; ``collect`` runs nothing and makes the tables of what is there.
+    ``folder`` holds other papers' files than those of the library.
+    """
+    wish = asked(load_paper(paper, folder), table, rows, columns, scale, seeds, jobs, settings)
+    path = Path(out) if out is not None else Path("runs") / f"reproduce-{paper}-{scale}"
+    refuse_other_folders(path)
+    bench = Bench()
+    runs = [] if collect else tasks([c for c in wish.chosen if not missing_data(c.config)], path, wish.seeds)
+    for task in {t.folder.parent: t for t in runs}.values():
+        if task.state() in ("new", "begun"):
+            bench.check(task)
+    with Lock(path):
+        write(path, wish, note, ran=False)
+        telling = Telling(watch or Watch(), lambda: write(path, wish, note, ran=True))
+        finished = run_all(runs, bench, jobs, telling, stop, light)
+        return Reproduction(path, write(path, wish, note, telling.ran), finished)
+
+
+def asked(
+    paper: Paper, table: str | Sequence[str], rows: Sequence[str], columns: Sequence[str], scale: str, seeds: int,
+    jobs: int, settings: Mapping[str, Any],
+) -> Wish:  # fmt: skip
+    """What is asked for, checked before anything runs."""
+    check_numbers(jobs, None)
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    if not isinstance(seeds, int) or seeds < 1:
+        raise HoldfastError(f"seeds must be a whole number of at least 1, not {seeds}")
+    for name in ("method", "seed"):
+        if name in settings:
+            raise HoldfastError(f"{name} is not a setting of a reproduction: it is the paper's")
+    ids = [id.strip() for text in ([table] if isinstance(table, str) else table) for id in text.split(",")]
+    tables = list(paper.table) if ids == ["all"] else [paper.find(id) for id in ids]
+    chosen = []
+    for each in tables:
+        wanted = choose("row", rows, [r.name for r in each.row]) if each.row else []
+        across = choose("column", columns, [c.name for c in each.columns]) if each.columns else []
+        every = cells(paper, each, scale, settings)
+        chosen += [c for c in every if c.row in wanted and c.column in across and not c.absent]
+    return Wish(paper, tables, scale, list(range(seeds)), dict(settings), chosen)
+
+
+def write(path: Path, wish: Wish, note: str, ran: bool) -> list[dict[str, Any]]:
+    """Keep the tables as they stand; those of other commands in the same folder stay.
+
+    A command that has run nothing leaves it at when and by which version a table was made.
+    """
+    before = {key(t): t for t in read(path / RESULT)}
+    fresh = []
+    for table in wish.tables:
+        t = table_record(wish.paper, table, wish.scale, wish.changed, wish.seeds, path)
+        old = before.pop(key(t), {"made": {"note": ""}})["made"]
+        made = t["made"] if ran or "date" not in old else old
+        fresh.append(t | {"made": made | {"note": note or old["note"]}})
+    tables = [*before.values(), *fresh]
+    write_whole(path / RESULT, json.dumps({"format": FORMAT, "tables": tables}, allow_nan=False, indent=1) + "\n")
+    write_whole(path / PAGE, "\n".join(map(section, tables)))
+    return fresh
+
+
+def key(t: dict[str, Any]) -> tuple[str, ...]:
+    return t["paper"], t["table"], t["scale"], json.dumps(t["changed"], sort_keys=True)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The tables in a ``reproduce.json``."""
+    if not path.exists():
+        return []
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["tables"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise HoldfastError(f"{path} is damaged: delete it; the runs beside it are kept") from error
+    return found
+
+
+def section(t: dict[str, Any]) -> str:
+    """A table for the page: what was run, the numbers, the claim."""
+    parts = [f"## {t['paper']}, table {t['table']}: {t['caption']}", t["why_not"] or f"**{headline(t)}.**"]
+    if not t["why_not"]:
+        parts.append(table_markdown(t))
+    parts += [said for said in (claim_line(t), made_line(t)) if said]
+    return "\n\n".join(parts) + "\n"
+
+
+def claim_line(t: dict[str, Any]) -> str:
+    if not t["claim"]:
+        return ""
+    c = claim(t)
+    counts = f" ({c['seen']} of {c['tested']} comparisons seen)" if c["verdict"] != "not tested" else ""
+    printed = f"; printed: {c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else ""
+    scale = (
+        ""
+        if t["reproduction"] or c["verdict"] == "not tested"
+        else f", at {t['scale']} scale" + (" with changes" if t["changed"] else "")
+    )
+    return f"Claim: {t['claim']} **{c['verdict'].capitalize()}**{scale}{counts}{printed}."
+
+
+def refuse_other_folders(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise HoldfastError(f"{path} is a file, not a folder for runs: choose another --out")
+    if path.is_dir() and not (path / RESULT).exists() and any(p.name != LOCK for p in path.iterdir()):
+        raise HoldfastError(f"{path} is not empty and holds no {RESULT}: choose another --out")
+
+
+class Telling(Watch):
+    """Writes the tables now and then when a run ends, so that a command that is cut off leaves them."""
+
+    def __init__(self, watch: Watch, write: Callable[[], object]) -> None:
+        self.watch, self.write = watch, write
+        self.written = time.monotonic()
+        self.ran = False
+
+    def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
+        self.watch.begin(tasks, states)
+
+    def round(self, task: Task, record: Record) -> None:
+        self.watch.round(task, record)
+
+    def end(self, task: Task, state: str, why: str) -> None:
+        self.watch.end(task, state, why)
+        self.ran = True
+        if time.monotonic() > self.written + SAVED_EVERY:
+            self.write()
+            self.written = time.monotonic()
+
+    def close(self) -> None:
+        self.watch.close()

@@ -1,0 +1,527 @@
+"""A comparison: paired by seed, resumed without redoing anything, told in tables; its statistics against scipy."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+import os
+import re
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+from test_bad_input import refused
+from test_cli import call, facts, good, lines
+from torch import nn
+
+import holdfast
+from holdfast.batches import Plan
+from holdfast.comparison.export import escaped
+from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
+from holdfast.comparison.watch import Watch
+from holdfast.simulation import Simulation
+
+COMMAND = Path(sys.executable).with_name("holdfast")
+TINY = ("--model", "linear", "--clients", "6", "--cohort", "2", "--steps", "2", "--rounds", "3")
+SET: dict[str, Any] = {"model": "linear", "clients": 6, "cohort": 2, "steps": 2, "rounds": 3}
+CLOCK = ("seconds", "kappa", "out")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def stamps(folder: Path | str) -> dict[str, int]:
+    """When each run's files were last written."""
+    return {str(p): p.stat().st_mtime_ns for p in sorted(Path(folder).glob("*/seed-*/*")) if p.is_file()}
+
+
+def found(folder: str) -> dict[str, Any]:
+    return json.loads((Path(folder) / "compare.json").read_text())
+
+
+def scores(folder: str) -> list[Any]:
+    return [[e["label"], e["accuracy"]["final"]["values"], e["by_class"]["values"]] for e in found(folder)["entries"]]
+
+
+# -- statistics --------------------
+seeds = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=9)
+
+
+@given(seeds)
+def test_the_paired_difference_is_that_of_scipy(pairs: list[tuple[float, float]]) -> None:
+    a, b = ([p[i] for p in pairs] for i in (0, 1))
+    gaps = [x - y for x, y in pairs]
+    got = paired(a, b)
+    assert got is not None
+    assert got["mean"] == pytest.approx(statistics.fmean(gaps))
+    assert got["n"] == len(pairs)
+    assert got["low"] <= got["mean"] <= got["high"]
+    if statistics.stdev(gaps) > 1e-6:  # scipy warns of equal differences
+        test = scipy_stats.ttest_rel(a, b)
+        interval = test.confidence_interval(0.95)
+        assert got["p"] == pytest.approx(test.pvalue, rel=1e-6, abs=1e-12)
+        assert (got["low"], got["high"]) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
+
+
+def test_a_difference_by_hand():
+    """Differences 1, 2, 3: mean 2, deviation 1, standard error 1/sqrt(3), t(2) at 97.5% = 4.302653."""
+    got = paired([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
+    half = 4.302653 / math.sqrt(3)
+    assert got is not None
+    assert (got["mean"], got["low"], got["high"]) == pytest.approx((2, 2 - half, 2 + half), abs=1e-6)
+    assert got["p"] == pytest.approx(0.0741799, abs=1e-6)  # 1 - t / sqrt(t^2 + 2) with t = 2 sqrt(3)
+    assert verdict(got) == "no difference seen"
+
+
+def test_equal_differences_leave_no_doubt():
+    same = paired([0.5, 0.7], [0.5, 0.7])
+    more = paired([0.75, 1.0], [0.5, 0.75])
+    less = paired([0.5, 0.75], [0.75, 1.0])
+    assert same == {"mean": 0, "low": 0, "high": 0, "p": 1.0, "n": 2}
+    assert more == {"mean": 0.25, "low": 0.25, "high": 0.25, "p": 0.0, "n": 2}
+    assert [verdict(d) for d in (same, more, less)] == ["no difference seen", "better", "worse"]
+
+
+def test_one_seed_has_no_verdict_and_a_diverged_one_no_difference():
+    one = paired([0.8], [0.7])
+    assert one is not None
+    assert (one["low"], one["high"], one["p"], verdict(one)) == (None, None, None, "")
+    assert paired([0.8, None], [0.7, 0.6]) is None
+    assert verdict(None) == ""
+
+
+def test_means_over_seeds():
+    assert spread([0.2, 0.4, 0.9]) == {"mean": 0.5, "std": pytest.approx(math.sqrt(0.13)), "values": [0.2, 0.4, 0.9]}
+    assert spread([0.5])["std"] is None
+    assert spread([0.5, None]) == {"mean": None, "std": None, "values": [0.5, None]}
+
+
+def test_what_it_takes_to_reach_a_target():
+    history = [
+        {"round": t, "test_accuracy": a, "seconds": 0.5, "upload_bytes": 3, "download_bytes": 4}
+        for t, a in enumerate([0.1, None, 0.7, 0.6, 0.9], start=1)
+    ]
+    assert reach(history, 0.7) == (3, 1.5, 21)
+    assert reach(history, 0.05) == (1, 0.5, 7)
+    assert reach(history, 0.95) == (None, None, None)
+    assert usual_targets(0.8) == [0.4, 0.64, 0.76]
+    assert usual_targets(None) == []
+
+
+# -- the command --------------------
+def test_a_comparison_is_its_runs(tmp_path: Path):
+    said = good(
+        "compare", "fedavg", "fedbug(0.4)", *TINY, "--seeds", "3", "--out", "here", "--targets", "0.1,1", "--json"
+    )
+    assert said.json == found("here")
+    first, second = said.json["entries"]
+    assert (first["label"], second["label"]) == ("fedavg", "fedbug(0.4)")
+    assert second["runs"] == ["fedbug-0.4/seed-0", "fedbug-0.4/seed-1", "fedbug-0.4/seed-2"]
+    for entry in (first, second):
+        for run, final, by_class in zip(
+            entry["runs"], entry["accuracy"]["final"]["values"], entry["by_class"]["values"], strict=True
+        ):
+            alone = tmp_path / "alone" / run
+            method, seed = entry["method"], run[-1]
+            good("run", method, *TINY, "--seed", seed, "--out", str(alone), "--quiet")
+            assert facts(alone) == facts(Path("here") / run), "a comparison's run is an ordinary run"
+            assert lines(alone)[-1]["test_accuracy"] == final
+            summary = json.loads((alone / "summary.json").read_text())
+            assert summary["accuracy_by_class"] == by_class
+    gaps = [a - b for a, b in zip(*(e["accuracy"]["final"]["values"] for e in (second, first)), strict=True)]
+    assert second["difference"]["mean"] == pytest.approx(statistics.fmean(gaps))
+    assert second["difference"]["to"] == "fedavg"
+    assert first["difference"] is None
+    assert second["targets"][1] == {"target": 1, "rounds": [None] * 3, "seconds": [None] * 3, "bytes": [None] * 3}
+    assert first["curves"]["rounds"] == [1, 2, 3]
+    assert len(said.json["split"]["counts"]) == 6
+    assert said.json["settings"]["cohort"] == 2
+    assert "fedavg" in said.err
+    assert "∞" in (Path("here") / "compare.md").read_text()
+
+
+def test_every_method_gets_the_same_cohorts_and_batches(monkeypatch: pytest.MonkeyPatch):
+    seen: dict[tuple[str, int], list[torch.Tensor]] = {}
+    plan = Simulation.plan
+
+    def spy(self: Simulation, *args: Any, **kwargs: Any) -> Plan:
+        made = plan(self, *args, **kwargs)
+        seen.setdefault((self.config.method, self.config.seed), []).append(made.index)
+        return made
+
+    monkeypatch.setattr(Simulation, "plan", spy)
+    good("compare", "fedavg", "fedbug(0.4)", "scaffold", *TINY, "--seeds", "2", "--out", "here", "--quiet")
+    for seed in (0, 1):
+        cohorts = [
+            [line["cohort"] for line in lines(f"here/{m}/seed-{seed}")] for m in ("fedavg", "fedbug-0.4", "scaffold")
+        ]
+        assert cohorts[0] == cohorts[1] == cohorts[2]
+        for other in ("fedbug(0.4)", "scaffold"):
+            assert all(torch.equal(a, b) for a, b in zip(seen["fedavg", seed], seen[other, seed], strict=True))
+    assert not torch.equal(seen["fedavg", 0][0], seen["fedavg", 1][0])
+
+
+def test_the_data_is_loaded_once_and_each_federation_dealt_once(monkeypatch: pytest.MonkeyPatch):
+    import holdfast.comparison.task as task
+
+    calls = {"load": 0, "deal": 0}
+    load, deal = task.load, task.deal
+
+    def counted(name: str, function: Any) -> Any:
+        def wrapper(*args: Any) -> Any:
+            calls[name] += 1
+            return function(*args)
+
+        return wrapper
+
+    monkeypatch.setattr(task, "load", counted("load", load))
+    monkeypatch.setattr(task, "deal", counted("deal", deal))
+    good("compare", "fedavg", "fedbug", "scaffold", *TINY, "--seeds", "3", "--out", "here", "--quiet")
+    assert calls == {"load": 1, "deal": 3}
+
+
+def test_two_jobs_find_what_one_finds():
+    args = ("compare", "fedavg", "scaffold", *TINY, "--seeds", "2", "--quiet")
+    good(*args, "--out", "one")
+    good(*args, "--out", "two", "--jobs", "2")
+    assert scores("one") == scores("two")
+    for run in ("fedavg/seed-0", "scaffold/seed-1"):
+        assert facts(f"one/{run}") == facts(f"two/{run}")
+
+
+def test_the_same_command_does_nothing_again_and_more_seeds_add_runs():
+    args = ("compare", "fedavg", "fedbug", *TINY, "--out", "here", "--quiet")
+    good(*args, "--seeds", "2")
+    before = stamps("here")
+    good(*args, "--seeds", "2")
+    assert stamps("here") == before
+    good(*args, "--seeds", "3")
+    after = stamps("here")
+    assert {k: after[k] for k in before} == before
+    assert found("here")["seeds"] == [0, 1, 2]
+    (Path("here") / "compare.md").unlink()
+    said = good("compare", "--tables", "here", "--targets", "0.2", "--json")
+    assert said.json["targets"] == [0.2]
+    assert (Path("here") / "compare.md").exists()
+    assert stamps("here") == after
+
+
+def start(*args: str) -> subprocess.Popen:
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [COMMAND, "compare", *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def rounds(folder: str) -> int:
+    return sum(p.read_bytes().count(b"\n") for p in Path(folder).glob("*/seed-*/history.jsonl"))
+
+
+def wait_for(process: subprocess.Popen, folder: str, least: int) -> None:
+    end = time.monotonic() + 120
+    while rounds(folder) < least:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+LONG = ("fedavg", "scaffold", *TINY, "--rounds", "25", "--seeds", "2")
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_killed_comparison_goes_on(jobs: str):
+    good("compare", *LONG, "--out", "whole", "--quiet")
+    process = start(*LONG, "--jobs", jobs, "--out", "here")
+    wait_for(process, "here", 40)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    settled = rounds("here")
+    time.sleep(0.3)
+    assert rounds("here") == settled, "processes go on after their parent was killed"
+    finished = {p.parent for p in Path("here").glob("*/seed-*/summary.json")}
+    before = {k: v for k, v in stamps("here").items() if Path(k).parent in finished}
+    good("compare", *LONG, "--jobs", jobs, "--out", "here", "--quiet")
+    assert {k: stamps("here")[k] for k in before} == before, "finished runs are not done again"
+    assert scores("here") == scores("whole")
+    for run in Path("whole").glob("*/seed-*"):
+        assert facts(run) == facts(Path("here") / run.relative_to("whole"))
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_stops_and_says_how_to_go_on(jobs: str):
+    long = ("fedavg", "scaffold", *TINY, "--rounds", "400", "--seeds", "2", "--jobs", jobs, "--out", "here")
+    process = start(*long)
+    wait_for(process, "here", 10)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "go on with: holdfast compare fedavg scaffold" in err
+    assert "Traceback" not in err
+    assert not Path("here/compare.json").exists()
+
+
+def test_a_terminal_gets_one_live_table():
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    args = [COMMAND, "compare", "fedavg", "scaffold", *TINY, "--seeds", "2", "--out", "here"]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "120", "TERM": "xterm"}
+    process = subprocess.Popen(args, env=env, stderr=theirs, stdout=subprocess.DEVNULL)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other side was closed
+        while piece := os.read(ours, 65536):
+            shown += piece
+    os.close(ours)
+    assert process.wait(60) == 0
+    table = shown.decode().rpartition("difference so far")[2].split("Test accuracy")[0]
+    entries = found("here")["entries"]
+    for entry in entries:
+        row = next(line for line in table.splitlines() if entry["label"] in line)
+        assert "100%" in row
+        assert f"{100 * entry['accuracy']['final']['mean']:.2f}%" in row
+    assert f"{100 * entries[1]['difference']['mean']:+.2f}" in table
+
+
+def test_a_folder_is_for_one_command_at_a_time():
+    process = start("fedavg", "scaffold", *TINY, "--rounds", "2000", "--seeds", "1", "--out", "here")
+    wait_for(process, "here", 3)
+    said = call("compare", "fedavg", "scaffold", *TINY, "--rounds", "2000", "--seeds", "1", "--out", "here")
+    process.kill()
+    process.communicate()
+    assert said.code == 2
+    assert "another command is running in here" in said.err
+
+
+def test_a_method_that_diverges_is_told_as_such():
+    args = (
+        "compare",
+        "fedavg",
+        "mean(uniform)",
+        *TINY,
+        "--model",
+        "mlp(16)",
+        "--sweep",
+        "lr=0.1,1e30",
+        "--seeds",
+        "2",
+        "--out",
+        "here",
+    )
+    said = good(*args)
+    ok, bad, _, worse = found("here")["entries"]
+    assert ok["accuracy"]["final"]["mean"] > 0
+    assert [d["seed"] for d in bad["diverged"]] == [0, 1]
+    assert bad["accuracy"]["final"] == {"mean": None, "std": None, "values": [None, None]}
+    assert (bad["difference"], worse["difference"]) == (None, None)
+    assert "diverged (2 of 2 seeds)" in (Path("here") / "compare.md").read_text()
+    assert "lower --lr" in " ".join(said.err.split())
+    before = stamps("here")
+    good(*args)
+    assert stamps("here") == before, "a run that diverged is not tried again"
+
+
+def test_a_sweep_names_its_best_points_and_warns():
+    said = good(
+        "compare", "fedavg", "fedbug", *TINY, "--sweep", "lr=0.001,0.1", "--seeds", "1", "--out", "here", "--json"
+    )
+    labels = [e["label"] for e in said.json["entries"]]
+    assert labels == ["fedavg, lr=0.001", "fedavg, lr=0.1", "fedbug, lr=0.001", "fedbug, lr=0.1"]
+    means = {e["label"]: e["accuracy"]["final"]["mean"] for e in said.json["entries"]}
+    for method, label in said.json["best_points"].items():
+        assert means[label] == max(v for k, v in means.items() if k.startswith(method))
+    assert "optimistic" in said.err
+    assert "no interval" in said.err
+
+
+def test_a_swept_split_is_compared_with_the_first_method_on_the_same_split():
+    sweep = "split=iid,dirichlet(0.3, balanced=true)"
+    said = good("compare", "fedavg", "fedbug", *TINY, "--sweep", sweep, "--seeds", "2", "--out", "here", "--json")
+    to = [e["difference"] and e["difference"]["to"] for e in said.json["entries"]]
+    assert to == [None, None, "fedavg, split=iid", "fedavg, split=dirichlet(0.3, balanced=true)"]
+
+
+# -- tables --------------------
+def test_tables_hold_the_same_numbers():
+    good("compare", "fedavg", "fedbug(0.4)+prox(0.01)", *TINY, "--seeds", "2", "--out", "here", "--quiet")
+    record = found("here")
+    rows = list(csv.DictReader((Path("here") / "compare.csv").read_text().splitlines()))
+    page, tex = ((Path("here") / f"compare.{kind}").read_text() for kind in ("md", "tex"))
+    for row, entry in zip(rows, record["entries"], strict=True):
+        assert row["label"] == entry["label"]
+        final = entry["accuracy"]["final"]
+        assert float(row["final_mean"]) == final["mean"]
+        assert f"{100 * final['mean']:.2f} ± {100 * final['std']:.2f}" in page
+        assert f"{100 * final['mean']:.2f} $\\pm$ {100 * final['std']:.2f}" in tex
+    d = record["entries"][1]["difference"]
+    assert [float(rows[1][k]) for k in ("difference", "low", "high", "p")] == [
+        d[k] for k in ("mean", "low", "high", "p")
+    ]
+    assert record["entries"][1]["verdict"] in page
+
+
+def test_latex_is_well_formed():
+    good(
+        "compare",
+        "fedavg",
+        "fednlr(a1=0.45)",
+        *TINY,
+        "--sweep",
+        "batch=8,16",
+        "--seeds",
+        "2",
+        "--out",
+        "here",
+        "--quiet",
+    )
+    text = (Path("here") / "compare.tex").read_text()
+    body = [line for line in text.splitlines() if not line.startswith("%")]
+    joined = "\n".join(body)
+    assert len(re.findall(r"\\begin", joined)) == len(re.findall(r"\\end", joined)) > 0
+    assert re.sub(r"\\[{}]", "", joined).count("{") == re.sub(r"\\[{}]", "", joined).count("}")
+    assert not re.search(r"(?<!\\)[%#]", joined), "unescaped"
+    assert joined.isascii()
+    for block in re.findall(r"\\begin{tabular}{(l?r+)}(.*?)\\end{tabular}", joined, re.DOTALL):
+        for line in block[1].splitlines():
+            if line.endswith(r"\\"):
+                assert len(re.findall(r"(?<!\\)&", line)) == len(block[0]) - 1, line
+    assert escaped("a_b & 50% {x} ~^\\ $") == (
+        r"a\_b \& 50\% \{x\} \textasciitilde{}\textasciicircum{}\textbackslash{} \$"
+    )
+
+
+# -- from Python --------------------
+def test_compare_from_python_with_ones_own_data_and_model(tmp_path: Path):
+    x = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
+    data = holdfast.from_arrays(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long(), name="mine")
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    rounds = []
+
+    class Ears(Watch):
+        def round(self, task: Any, record: Any) -> None:
+            rounds.append(record.round)
+
+    settings = {k: v for k, v in SET.items() if k != "model"}
+    result = holdfast.compare(
+        ["fedavg", holdfast.Method.parse("fedbug(0.2)")],
+        data,
+        model,
+        seeds=2,
+        out=tmp_path / "a",
+        watch=Ears(),
+        **settings,
+    )
+    assert result.finished
+    assert rounds == [1, 2, 3] * 4
+    assert [e["label"] for e in result.entries] == ["fedavg", "fedbug(share=0.2)"]
+    assert result.record["settings"]["data"] == "mine"
+    assert "fedbug" in result.markdown()
+    again = holdfast.compare(
+        ["fedavg", "fedbug(share=0.2)"], data, model, seeds=2, out=tmp_path / "b", jobs=2, **settings
+    )
+    assert [e["accuracy"] for e in again.entries] == [e["accuracy"] for e in result.entries]
+    stopped = holdfast.compare(["fedavg"], data, seeds=1, out=tmp_path / "c", stop=lambda: True, rounds=5)
+    assert not stopped.finished
+    assert stopped.entries == []
+
+
+def test_light_comparisons_keep_no_checkpoints():
+    good("compare", "fedavg", "fedbug", *TINY, "--seeds", "1", "--out", "here", "--light", "--quiet")
+    assert not list(Path("here").glob("*/*/checkpoint"))
+    before = stamps("here")
+    good("compare", "fedavg", "fedbug", *TINY, "--seeds", "1", "--out", "here", "--light", "--quiet")
+    assert stamps("here") == before
+
+
+# -- bad input --------------------
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "needs methods"),
+        (("fedavgg",), "did you mean fedavg"),
+        (("fedavg", "fedbug(0.4)", "fedbug(share=0.4)"), "are the same method"),
+        (("fedavg", "--seeds", "0"), "seeds must be a whole number of at least 1"),
+        (("fedavg", "--seeds", "x"), "--seeds"),
+        (("fedavg", "--first-seed", "-1"), "first_seed must be"),
+        (("fedavg", "--jobs", "0"), "jobs must be a whole number of at least 1"),
+        (("fedavg", "--targets", "1.5"), "a target is an accuracy"),
+        (("fedavg", "--targets", "high"), "expected accuracies"),
+        (("fedavg", "--sweep", "lrr=1"), "did you mean lr"),
+        (("fedavg", "--sweep", "lr"), "expected name=value"),
+        (("fedavg", "--sweep", "lr=-1"), "lr must be a number above 0"),
+        (("fedavg", "--sweep", "lr=0.1,fast"), "lr must be a number"),
+        (("fedavg", "--sweep", "lr=0.1,0.10"), "twice"),
+        (("fedavg", "--sweep", "lr=0.1", "--lr", "0.2"), "leave one of them out"),
+        (("fedavg", "--sweep", "seed=1,2"), "use --seeds"),
+        (("fedavg", "--sweep", "lr=0.1", "--sweep", "lr=0.2"), "swept twice"),
+        (("fedavg", "--set", "seed=3"), "use --seeds"),
+        (("fedavg", "fedbug+scaffold+fedbug"), "stands twice"),
+        (("fedavg", "fnr"), "public"),
+        (("fedavg", "fedavgm", "--server-lr", "2"), "makes the server step itself"),
+        (("fedavg", "--tables", "nowhere"), "takes no methods"),
+        (("--tables", "nowhere"), "holds no comparison"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_before_anything_runs(args: tuple[str, ...], said: str):
+    assert said in refused("compare", *args, *(() if "--tables" in args else ("--out", "here")))
+    assert not Path("here").exists()
+
+
+def test_another_comparison_is_refused():
+    good("compare", "fedavg", "fedbug", *TINY, "--seeds", "2", "--out", "here", "--quiet")
+    before = stamps("here")
+    for args, said in (
+        (("fedavg", "fedbug", *TINY, "--lr", "0.3", "--seeds", "2"), "lr = 0.1, not 0.3"),
+        (("fedavg", "scaffold", *TINY, "--seeds", "2"), "the methods fedavg, fedbug"),
+        (("fedavg", "fedbug", *TINY, "--seeds", "1"), "the seeds 0, 1"),
+        (("fedavg", "fedbug", *TINY, "--seeds", "2", "--sweep", "lr=0.1,0.2"), "the sweep none"),
+    ):
+        assert said in refused("compare", *args, "--out", "here")
+    assert stamps("here") == before
+    good("compare", "fedavg", "scaffold", *TINY, "--seeds", "1", "--out", "here", "--overwrite", "--quiet")
+    assert {p.parent.parent.name for p in Path("here").glob("*/*/summary.json")} == {"fedavg", "scaffold"}
+
+
+def test_folders_of_others_are_left_alone():
+    Path("here").mkdir()
+    (Path("here") / "thesis.txt").write_text("years of work")
+    for flag in ((), ("--overwrite",)):
+        assert "holds no comparison" in refused("compare", "fedavg", "fedbug", *TINY, "--out", "here", *flag)
+    assert [p.name for p in Path("here").iterdir() if p.name != ".lock"] == ["thesis.txt"]
+    (Path("here") / "plan.json").write_text("{")
+    assert "is damaged" in refused("compare", "fedavg", "fedbug", *TINY, "--out", "here")
+
+
+def test_no_out_makes_a_new_folder():
+    good("compare", "fedavg", "fedbug", *TINY, "--seeds", "1", "--quiet")
+    assert call("compare", "fedavg", "fedbug", *TINY, "--seeds", "1", "--quiet").code == 0
+    assert sorted(p.name for p in Path("runs").iterdir()) == ["compare-digits-001", "compare-digits-002"]
+
+
+def test_the_commands_of_the_page_run():
+    page = (Path(__file__).resolve().parents[1] / "docs" / "compare.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    commands = [shlex.split(line, comments=True) for b in blocks for line in b.replace("\\\n", " ").splitlines()]
+    small = ("--model", "mlp(8)", "--rounds", "1", "--seeds", "1", "--jobs", "1", "--quiet")
+    ran = 0
+    for number, words in enumerate(commands):
+        if words[:2] == ["holdfast", "compare"] and "--tables" not in words:
+            good(*words[1:], *small, "--out", str(number))
+            ran += 1
+    assert ran >= 3
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        exec(compile(block, "compare.md", "exec"), {"__name__": "__main__"})
+    assert Path("runs/by-hand/compare.json").exists()

@@ -1,0 +1,474 @@
+"""The papers' tables, run again: settings from files, published numbers beside ours, nothing invented."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_bad_input import refused
+from test_cli import Said, call, good
+from test_compare import stamps
+from test_sources_writers import write_idx
+
+from holdfast.errors import HoldfastError
+from holdfast.reproduce.cells import cells, choose, merged
+from holdfast.reproduce.measure import Measure
+from holdfast.reproduce.page import claim
+from holdfast.reproduce.paper import load_paper, shelf
+from holdfast.reproduce.results import page, stored
+from holdfast.reproduce.run import read, reproduce
+
+ROOT = Path(__file__).resolve().parents[1]
+TOY = """
+title = "Toy: a paper for tests (2026)"
+notes = "Nothing is left open."
+
+[setting]
+data = "digits"
+model = "linear"
+clients = 6
+cohort = 2
+steps = 3
+rounds = 4
+
+[scale.small]
+rounds = 3
+
+[scale.smoke]
+participation = 0.5
+epochs = 1
+rounds = 2
+
+[[table]]
+id = "1"
+caption = "Accuracy of two methods"
+claim = "Thawing helps."
+measure = "last5"
+unit = "%"
+expect = ["40% > 0%"]
+columns = [
+  { name = "0%", method = "" },
+  { name = "40%", method = "fedbug(0.4)" },
+]
+
+[[table.row]]
+name = "IID, FedAvg"
+set = { split = "iid" }
+published = [20.0, 30.5]
+spread = [0.5, nan]
+
+[[table.row]]
+name = "IID, FedProx, the usual"
+method = "prox(0.01)"
+set = { split = "iid" }
+published = [nan, 31.0]
+note = "the first number cannot be read"
+
+[[table.row]]
+name = "on Mars"
+published = [1.0, 2.0]
+absent = "no data from there"
+
+[[table.row]]
+name = "CIFAR-100"
+set = { data = "cifar100", model = "cnn" }
+published = [1.0, 2.0]
+
+[[table]]
+id = "II"
+caption = "Rounds to 11% and to 99.9%"
+claim = "FedAvg is quick."
+measure = "rounds_to(0.999)"
+unit = "rounds"
+set = { split = "iid" }
+columns = [{ name = "FedAvg" }, { name = "kappa", measure = "kappa", unit = "" }]
+expect = ["easy > hard"]
+[[table.row]]
+name = "hard"
+published = [inf, nan]
+[[table.row]]
+name = "easy"
+measure = "rounds_to(0.05)"
+published = [1, nan]
+
+[[table]]
+id = "fig1"
+caption = "A picture of the theory"
+claim = "Theory agrees."
+theory = "fedbug"
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "data"))
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    (folder / "toy.toml").write_text(TOY)
+    return folder
+
+
+def rep(*args: str, paper: str = "toy") -> Said:
+    return call("reproduce", paper, "--papers", "papers", *args)
+
+
+def tables(*args: str) -> list[dict[str, Any]]:
+    said = rep(*args, "--json")
+    assert said.code == 0, said.err
+    return said.json
+
+
+# -- settings --------------------
+def test_layers_override_each_other(toy: Path) -> None:
+    paper = load_paper("toy", toy)
+    full, small, smoke = (cells(paper, paper.table[0], scale, {}) for scale in ("full", "small", "smoke"))
+    assert (full[0].config.rounds, small[0].config.rounds, smoke[0].config.rounds) == (4, 3, 2)
+    assert (full[0].config.cohort, full[0].config.steps) == (2, 3)
+    assert (smoke[0].config.cohort, smoke[0].config.participation) == (None, 0.5), "a rival replaces the other"
+    assert (smoke[0].config.steps, smoke[0].config.epochs) == (None, 1)
+    assert [c.config.method for c in full[:4]] == ["fedavg", "fedbug(0.4)", "prox(0.01)", "prox(0.01)+fedbug(0.4)"]
+    assert cells(paper, paper.table[0], "full", {"rounds": 9})[0].config.rounds == 9
+    assert full[4].absent == "no data from there"
+    assert merged([{"cohort": 2, "lr": 1}, {"participation": 0.5}, {"lr": 2}]) == {"participation": 0.5, "lr": 2}
+
+
+def test_equal_cells_share_a_folder(toy: Path) -> None:
+    paper = load_paper("toy", toy)
+    one, two = cells(paper, paper.table[0], "full", {}), cells(paper, paper.table[1], "full", {})
+    assert one[0].folder == two[0].folder == two[2].folder
+    assert len({c.folder for c in one[:4]}) == 4
+
+
+def test_choosing_rows_and_columns() -> None:
+    names = ["CIFAR-10, FedAvg", "CIFAR-10, FedProx", "MNIST, FedAvg", "0%", "10%"]
+    assert choose("row", [], names) == [0, 1, 2, 3, 4]
+    assert choose("row", ["fedavg"], names) == [0, 2]
+    assert choose("row", ["CIFAR-10, FedProx"], names) == [1]
+    assert choose("row", ["mnist,2"], names) == [1, 2]
+    assert choose("row", ["1-2"], names) == [0, 1]
+    assert choose("row", ["0%"], names) == [3], "a whole name comes first"
+    with pytest.raises(HoldfastError, match="no row 'Mars'; known: 1 CIFAR-10, FedAvg; 2 "):
+        choose("row", ["Mars"], names)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('id = "II"', 'id = "1"', "the table '1' stands there twice"),
+        ("published = [nan, 31.0]", "published = [31.0]", "published has 1 numbers for 2 columns"),
+        ("published = [nan, 31.0]", 'published = ["a", 31.0]', "must be numbers"),
+        ('name = "IID, FedProx, the usual"', 'name = "IID, FedAvg"', "stands there twice"),
+        ('measure = "last5"', 'measure = "last6"', "unknown measure 'last6'"),
+        ('measure = "last5"', 'measure = "rounds_to"', "unknown measure 'rounds_to'"),
+        ('expect = ["40% > 0%"]', 'expect = ["40% > 1%"]', "must be 'A > B'"),
+        ('caption = "Accuracy of two methods"', 'captoin = "x"', "did you mean caption"),
+        ('caption = "Accuracy of two methods"', "", "caption"),
+        ("[scale.smoke]", "[scale.tiny]", "unknown scale"),
+        ('title = "Toy', 'title = Toy"', "is not TOML"),
+        ('theory = "fedbug"', "", "needs columns and rows"),
+    ],
+)
+def test_a_bad_file_is_one_line(toy: Path, old: str, new: str, said: str) -> None:
+    assert old in TOY
+    (toy / "toy.toml").write_text(TOY.replace(old, new))
+    assert said in refused("reproduce", "toy", "--papers", "papers", "--scale", "smoke")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("tory",), "did you mean toy"),
+        (("toy", "--table", "7"), "has no table '7'; it has: 1, II, fig1"),
+        (("toy", "--table", "1", "--rows", "Venus"), "no row 'Venus'; known: 1 IID, FedAvg; 2 IID, FedProx"),
+        (("toy", "--table", "1", "--columns", "99%"), "no column '99%'; known: 1 0%; 2 40%"),
+        (("toy", "--scale", "huge"), "unknown scale 'huge'"),
+        (("toy", "--seeds", "0"), "seeds must be"),
+        (("toy", "--seeds", "many"), "invalid int value"),
+        (("toy", "--jobs", "0"), "jobs must be"),
+        (("toy", "--set", "lr"), "expected key=value"),
+        (("toy", "--set", "lrr=1"), "did you mean lr"),
+        (("toy", "--set", "lr=-1"), "lr must be"),
+        (("toy", "--set", "seed=1"), "seed is not a setting"),
+        (("toy", "--frobnicate"), "unrecognized arguments"),
+        ((), "needs a paper"),
+    ],
+)
+def test_bad_input_is_one_line(toy: Path, args: tuple[str, ...], said: str) -> None:
+    assert said in refused("reproduce", "--papers", "papers", *args)
+
+
+def test_the_list_names_everything(toy: Path) -> None:
+    assert "toy        Toy: a paper for tests (2026)" in good("reproduce", "--list", "--papers", "papers").out
+    text = rep("--list", "--scale", "full").out
+    for word in (
+        "table 1: Accuracy", "column 2 40%: fedbug(0.4)", "row 2 IID, FedProx, the usual: prox(0.01); split=iid",
+        "absent: no data from there", "row 4 CIFAR-100", "absent: cifar100 is not here", "scale small: rounds=3",
+        "holdfast theory fedbug", "setting: data=digits", "Nothing is left open.",
+    ):  # fmt: skip
+        assert word in text
+
+
+# -- running --------------------
+def test_published_ours_and_the_difference(toy: Path) -> None:
+    (one,) = tables("--table", "1", "--scale", "full", "--seeds", "2", "--out", "here")
+    first, second, mars, cifar = (row["cells"] for row in one["rows"])
+    runs = [json.loads(p.read_text()) for p in sorted(Path("here", first[0]["folder"]).glob("seed-*/summary.json"))]
+    want = [100 * run["last5_accuracy"] for run in runs]
+    assert first[0]["ours"]["values"] == pytest.approx(want)
+    assert first[0]["difference"] == pytest.approx(sum(want) / 2 - 20.0)
+    assert (first[0]["published"], first[0]["spread"], first[1]["spread"]) == (20.0, 0.5, None)
+    assert (second[0]["published"], second[0]["difference"], second[0]["status"]) == (None, None, "run")
+    assert [(c["status"], c["why"]) for c in mars] == [("absent", "no data from there")] * 2
+    assert [(c["status"], c["why"]) for c in cifar] == [("data absent", "cifar100 is not here")] * 2
+    assert "ours" not in cifar[0]
+    assert one["reproduction"]
+    text = Path("here/reproduce.md").read_text()
+    assert f"| 20 ± 0.5 | {sum(want) / 2:.2f} ± " in text
+    assert "FULL SCALE, the paper's setting" in text
+    assert "data absent: cifar100 is not here" in text
+
+
+def test_other_scales_are_never_called_a_reproduction(toy: Path) -> None:
+    said = rep("--table", "1", "--rows", "1", "--out", "small")
+    assert "SMALL SCALE, not the paper's setting: NOT a reproduction" in said.out
+    assert "rounds: 3" in said.out
+    assert "ours (small: not a reproduction)" in said.out
+    said = rep("--table", "1", "--rows", "1", "--scale", "smoke", "--out", "smoke")
+    assert "SMOKE TEST" in said.out
+    assert "**Not tested**" in said.out
+    (one,) = read(Path("smoke/reproduce.json"))
+    assert one["rows"][0]["cells"][0]["difference"] is None
+    said = rep("--table", "1", "--rows", "1", "--scale", "full", "--set", "rounds=2", "--out", "changed")
+    assert "CHANGED, rounds = 2" in said.out
+    assert "ours (full, changed: not a reproduction)" in said.out
+    (one,) = read(Path("changed/reproduce.json"))
+    assert not one["reproduction"]
+    (one,) = tables("--table", "1", "--rows", "1", "--scale", "full", "--set", "precision=fp64", "--device", "cpu")
+    assert one["reproduction"], "arithmetic is told, and changes nothing of the setting"
+    assert one["changed"] == {"precision": "fp64"}
+
+
+def test_never_is_infinity_and_claims_follow_the_stated_rule(toy: Path) -> None:
+    (two,) = tables("--table", "II", "--scale", "full", "--out", "here")
+    hard, easy = (row["cells"] for row in two["rows"])
+    assert hard[0]["published"] == "inf"
+    assert hard[0]["ours"] == {"mean": None, "std": None, "values": [None]}
+    assert easy[0]["ours"]["mean"] == 1
+    assert easy[0]["difference"] == 0
+    assert easy[1]["ours"]["mean"] == pytest.approx(hard[1]["ours"]["mean"])
+    assert "| ∞ | ∞ | – |" in Path("here/reproduce.md").read_text()
+    assert claim(two) == {
+        "verdict": "holds partly", "seen": 1, "tested": 2, "printed_seen": 1, "printed_tested": 1,
+    }, "fewer rounds are better; kappa is the same"  # fmt: skip
+
+
+def fake(columns: list[list[float | None]], less: bool = False, scale: str = "full") -> dict[str, Any]:
+    """A table of two columns, better and worse, with our numbers; None: not run."""
+    rows = [
+        {
+            "name": f"row {i}",
+            "cells": [
+                {"status": "run" if v is not None else "not run", "published": 1.0 + j, "less_is_better": less}
+                | {"ours": {"mean": v}}
+                for j, v in enumerate(pair)
+            ],
+        }
+        for i, pair in enumerate(columns)
+    ]
+    return {"columns": ["A", "B"], "rows": rows, "expect": ["B > A"], "scale": scale}
+
+
+def test_the_rule_of_claims_by_hand() -> None:
+    assert claim(fake([[1, 2], [1, 3]]))["verdict"] == "holds"
+    assert claim(fake([[1, 2], [3, 1]]))["verdict"] == "holds partly"
+    assert claim(fake([[2, 1], [3, 1], [1, 2]]))["verdict"] == "does not hold here"
+    assert claim(fake([[2, 1], [3, 1]], less=True))["verdict"] == "holds"
+    assert claim(fake([[1, None], [None, 3]]))["verdict"] == "not tested"
+    assert claim(fake([[1, 2]], scale="smoke"))["verdict"] == "not tested"
+    assert claim(fake([[1, 2], [1, None]])) == {
+        "verdict": "holds", "seen": 1, "tested": 1, "printed_seen": 2, "printed_tested": 2,
+    }  # fmt: skip
+    both = fake([[1, 1]])
+    both["rows"][0]["cells"][0]["status"] = "diverged"
+    assert claim(both)["verdict"] == "holds", "a run that diverged is worse"
+    both["rows"][0]["cells"][1]["status"] = "diverged"
+    assert claim(both)["verdict"] == "not tested"
+
+
+def test_nothing_is_run_twice(toy: Path) -> None:
+    tables("--table", "1", "--rows", "1", "--out", "here")
+    before = stamps("here")
+    tables("--table", "1,II", "--out", "here")
+    after = stamps("here")
+    assert {k: after[k] for k in before} == before
+    folders = {Path(k).parts[1] for k in after}
+    assert len(folders) == 4, "two methods, with and without FedBug; table II is FedAvg again"
+    file = Path("here/reproduce.json")
+    file.write_text(file.read_text().replace(date.today().isoformat(), "2001-01-01"))
+    tables("--out", "here", "--collect", "--note", "Looked at again.")
+    assert stamps("here") == after
+    made = [t["made"] for t in read(file)]
+    assert [m["date"] for m in made[:2]] == ["2001-01-01"] * 2, "nothing was run: it is not of today"
+    assert {m["note"] for m in made} == {"Looked at again."}
+    assert [t["table"] for t in read(Path("here/reproduce.json"))] == ["1", "II", "fig1"]
+    assert "analytical: computed by `holdfast theory fedbug`" in Path("here/reproduce.md").read_text()
+
+
+def test_collect_runs_nothing(toy: Path) -> None:
+    (one,) = tables("--table", "1", "--out", "here", "--collect")
+    assert {c["status"] for row in one["rows"] for c in row["cells"]} == {"not run", "absent", "data absent"}
+    assert not stamps("here")
+
+
+def test_two_jobs_find_what_one_finds(toy: Path) -> None:
+    (one,) = tables("--table", "1", "--rows", "IID", "--out", "one")
+    (two,) = tables("--table", "1", "--rows", "IID", "--out", "two", "--jobs", "2")
+    ours = [[c["ours"] for row in t["rows"][:2] for c in row["cells"]] for t in (one, two)]
+    assert ours[0] == ours[1]
+
+
+def test_a_killed_reproduction_goes_on(toy: Path) -> None:
+    args = ["toy", "--papers", "papers", "--table", "1", "--scale", "full", "--set", "rounds=60", "--out", "here"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.reproduce", *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    end = time.monotonic() + 60
+    while not list(Path("here").glob("*/seed-0/summary.json")):
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = [p.parent for p in Path("here").glob("*/seed-0/summary.json")]
+    before = {k: v for k, v in stamps("here").items() if Path(k).parent in done}
+    assert 0 < len(done) < 4
+    assert call("reproduce", *args, "--quiet").code == 0
+    assert {k: stamps("here")[k] for k in before} == before
+    assert len(list(Path("here").glob("*/seed-0/summary.json"))) == 4
+
+
+def test_other_folders_are_left_alone(toy: Path) -> None:
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("years of work")
+    assert "holds no reproduce.json" in refused("reproduce", "toy", "--papers", "papers", "--out", "mine")
+
+
+BLOCK = """
+from importlib.machinery import PathFinder
+
+ABSENT = {"click", "rich", "scipy", "sklearn", "matplotlib", "plotly", "PIL"}
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, path=None, target=None: (
+    None if name.split(".")[0] in ABSENT else find(name, path, target)
+)
+"""
+
+
+def test_torch_and_numpy_are_enough(toy: Path, tmp_path: Path) -> None:
+    """Where nothing else is installed, reproductions and comparisons run, also in several processes."""
+    write_idx(tmp_path / "data" / "MNIST" / "raw", ("train", "t10k"), 10)
+    (toy / "toy.toml").write_text(TOY.replace('data = "digits"', 'data = "mnist"'))
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(BLOCK)
+    env = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}", "HOLDFAST_CACHE": str(tmp_path / "cache")}
+    args = [
+        "toy",
+        "--papers",
+        "papers",
+        "--table",
+        "1",
+        "--rows",
+        "IID",
+        "--seeds",
+        "2",
+        "--jobs",
+        "2",
+        "--out",
+        "here",
+    ]
+    said = subprocess.run(
+        [sys.executable, "-m", "holdfast.reproduce", *args], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert said.returncode == 0, said.stderr
+    assert "8/8" in said.stderr
+    assert "NOT a reproduction" in said.stdout
+    code = """
+import holdfast
+if __name__ == "__main__":
+    small = {"clients": 4, "rounds": 2, "out": "compared"}
+    found = holdfast.compare(["fedavg", "fedbug"], "mnist", "linear", seeds=2, jobs=2, **small)
+    print(found.entries[1]["difference"]["p"])
+"""
+    Path("script.py").write_text(code)
+    said = subprocess.run([sys.executable, "script.py"], env=env, capture_output=True, text=True, timeout=120)
+    assert (said.returncode, said.stdout) == (0, "None\n"), said.stderr
+    assert "scipy is not installed" in Path("compared/compare.md").read_text()
+    assert good("compare", "--tables", "compared", "--json").json["entries"][1]["difference"]["p"] is not None
+
+
+# -- every table of every paper --------------------
+EVERY = [(name, table.id) for name in shelf() for table in load_paper(name).table]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("smoke")
+
+
+@pytest.mark.parametrize(("paper", "table"), EVERY, ids=lambda v: v)
+def test_every_table_runs_at_smoke_scale(paper: str, table: str, shared: Path) -> None:
+    found = reproduce(paper, table, scale="smoke", out=shared / paper, light=True)
+    assert found.finished
+    (one,) = found.tables
+    statuses = {c["status"] for row in one["rows"] for c in row["cells"]}
+    assert statuses <= {"run", "absent"}, statuses
+    assert statuses or one["why_not"]
+    for row in one["rows"]:
+        for c in row["cells"]:
+            if c["status"] == "run":
+                assert all(v is None or math.isfinite(v) for v in c["ours"]["values"])
+
+
+# -- results --------------------
+def test_the_results_page_is_what_the_files_say() -> None:
+    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8") == page(stored(ROOT / "results"))
+
+
+def test_the_results_page_of_a_toy(toy: Path) -> None:
+    Path("results").mkdir()
+    tables("--scale", "full", "--out", "here", "--note", "Digits are small.")
+    Path("results/toy.json").write_text(Path("here/reproduce.json").read_text())
+    text = page(stored(Path("results")))
+    for word in (
+        "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods", "data absent: cifar100",
+        "| toy, fig1 | Theory agrees. | **not tested** |", "Digits are small.", "FULL SCALE", "Made 2",
+    ):  # fmt: skip
+        assert word in text
+    assert page([]).endswith("No results are stored yet.\n")
+
+
+def test_measures() -> None:
+    assert Measure.parse("rounds_to(0.6)", "x") == Measure("rounds_to", 0.6)
+    assert Measure.parse("drift.cosine", "x") == Measure("drift.cosine")
+    for text in ("final(0.5)", "seconds_to", "drift.", "nothing", "rounds_to(x)"):
+        with pytest.raises(HoldfastError, match="unknown measure"):
+            Measure.parse(text, "x")
+    assert [Measure(name).less_is_better for name in ("final", "kappa", "rounds_to", "seconds")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert Measure("final").scaled(0.5, "%") == 50
+    assert Measure("bytes").scaled(2e6, "MB") == 2
