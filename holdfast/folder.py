@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from holdfast.part import Part
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
-OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, "report.html")
-MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what")  # what a resumed run may set anew
+OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, "report.html", "report_files")
+# what a resumed run may set anew
+MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what", "drift")
 
 
 class RunFolder:

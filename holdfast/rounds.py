@@ -200,7 +200,7 @@ def _rounds(
         played = simulation.play(t)
         last = t == config.rounds
         score = None
-        if t % config.eval_every == 0 or last:
+        if config.evaluates(t):
             score = evaluate(simulation.net, simulation.server.served(), simulation.federation)
         record = Record(
             round=t,
@@ -212,6 +212,7 @@ def _rounds(
             download_bytes=played.download_bytes,
             cohort=played.cohort,
             skipped=played.skipped,
+            drift=played.drift,
         )
         history.append(record)
         stopping = stop()
