@@ -1,7 +1,7 @@
 """How far the clients of a round drift apart: figures measured at the server with ``--drift``.
 
 Every measure looks at one round: the model ``w`` that was sent out, the clients' deltas as they are aggregated, and a
-few test samples of each class. They cost a forward pass of these samples per client, and change nothing in the training.
+few test samples of each class. They cost a forward pass of these samples per client and change nothing in the training.
 """
 
 from __future__ import annotations
