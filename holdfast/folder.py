@@ -14,11 +14,14 @@ from holdfast.errors import HoldfastError
 from holdfast.history import Record, read_history
 
 if TYPE_CHECKING:
+    from holdfast.data.federation import Federation
     from holdfast.method import Method
     from holdfast.part import Part
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
-OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, "report.html", "report_files")
+SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
+OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, SPLIT, "report.html", "report_files")
+LISTED = 200  # clients; the counts of larger federations are not kept
 # what a resumed run may set anew
 MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what", "drift")
 
@@ -49,6 +52,13 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / HISTORY).write_text("")
         _replace(self.path / CONFIG, config.to_toml())
+
+    def note_split(self, federation: Federation) -> None:
+        """Keep who holds what, for the report: the data may be gone by then."""
+        found: dict[str, Any] = {"classes": list(federation.data.classes)}
+        if federation.clients <= LISTED:
+            found["counts"] = federation.deal.counts(federation.data.y.cpu().numpy(), federation.classes).tolist()
+        _replace(self.path / SPLIT, json.dumps(found) + "\n")
 
     def stored(self) -> Config:
         """The config of the run that is here."""

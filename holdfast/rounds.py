@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,7 +82,7 @@ def run(
         before = len(history)
         on_start(simulation, before)
         score = _rounds(simulation, folder, history, on_round, stop)
-        summary = summary_of(simulation, history, folder)
+        summary = summary_of(simulation, history, folder) | by_class(score)
         if config.personal and len(history) >= config.rounds:
             summary |= personalise(simulation, with_flags(TUNED[config.personal_what], config))
     if folder is not None and len(history) >= config.rounds and len(history) > before:
@@ -175,12 +176,20 @@ def summary_of(simulation: Simulation, history: list[Record], folder: RunFolder 
     return what | leak | summarize(history) | {"out": str(folder.path) if folder else None}
 
 
+def by_class(score: Score | None) -> dict[str, list[float | None]]:
+    """The accuracy in every class for the summary; None for a class without test samples."""
+    if score is None:
+        return {}
+    return {"accuracy_by_class": [None if math.isnan(a) else a for a in score.by_class]}
+
+
 def _open(folder: RunFolder | None, simulation: Simulation, resume: bool, overwrite: bool) -> list[Record]:
     """Make the run's folder, or bring the simulation to where a stopped run was."""
     if folder is None:
         return []
     if not resume:
         folder.create(simulation.config, overwrite)
+        folder.note_split(simulation.federation)
         return []
     done = checkpoint.load(folder.checkpoint, simulation.server, simulation.clients)
     return folder.reopen(simulation.config, done)

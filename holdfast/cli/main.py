@@ -10,6 +10,7 @@ import click
 # command -> (module, function, one line of help); listed here so that --help imports none of them
 COMMANDS = {
     "run": ("holdfast.cli.run", "Train a federation with a method."),
+    "report": ("holdfast.cli.report", "Write a page that shows a run or a comparison."),
     "methods": ("holdfast.cli.methods", "List the methods, or show one."),
     "split": ("holdfast.cli.split", "Show how a split deals the data to clients."),
     "data": ("holdfast.cli.data", "List and fetch data sets."),
