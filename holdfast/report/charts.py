@@ -189,7 +189,7 @@ def split(study: dict[str, Any]) -> list[Chart]:
     if not counts:
         return []
     rows = [str(c) for c in study["classes"]]
-    values = [[float(client[c]) for client in counts] for c in range(len(rows))]
+    values: list[list[Number]] = [[client[c] for client in counts] for c in range(len(rows))]
     columns = [str(i) for i in range(len(counts))]
     return [
         Heat("split", "Who holds what", "samples of every client and class", rows, columns, values, "client", "class")

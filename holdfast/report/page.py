@@ -135,10 +135,10 @@ def tiles(study: dict[str, Any]) -> list[tuple[str, str, str]]:
     entries = study["entries"]
     if len(entries) == 1:
         e = entries[0]
-        a = e["accuracy"]
+        final, best, last = (words.percent(e["accuracy"][name]["mean"]) for name in ("final", "best", "last5"))
         return [
-            ("Final accuracy", words.percent(a["final"]["mean"]), f"mean of the last five {words.percent(a['last5']['mean'])}"),
-            ("Best accuracy", words.percent(a["best"]["mean"]), "over all rounds"),
+            ("Final accuracy", final, f"mean of the last five {last}"),
+            ("Best accuracy", best, "over all rounds"),
             ("Time", words.seconds(e["seconds"]["mean"]), "evaluation included"),
             ("Traffic", words.traffic(e["bytes"]["mean"]), "up and down"),
         ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 HUES = ("#5b6670", "#0072b2", "#d55e00", "#009e73", "#b2528e", "#b8860b", "#3d9bd1", "#7a5195")
 INK, MUTED, GRID = "#1c2429", "#667179", "#e4e8ea"
 SHADES = ("#f4f8f9", "#c4dfe7", "#74b3c8", "#2a7391", "#0a2f45")
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "holdfast",  # the same chart gives the same file
     "font.family": "sans-serif",
@@ -103,7 +104,7 @@ def apart(wanted: Sequence[float], gap: float) -> list[float]:
     at = list(wanted)
     order = sorted(range(len(at)), key=lambda i: at[i])
     for _ in range(50):
-        for low, high in zip(order, order[1:], strict=False):
+        for low, high in pairwise(order):
             short = gap - (at[high] - at[low])
             if short > 1e-12:
                 at[low], at[high] = at[low] - short / 2, at[high] + short / 2
