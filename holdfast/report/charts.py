@@ -94,12 +94,16 @@ def line(label: str, hue: int, rounds: list[int], rows: Sequence[Sequence[Number
     return Line(label, rounds, [mean(c) for c in columns], [deviation(c) for c in columns], hue)
 
 
+def hued(study: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The entries with their colours: the first is neutral, unless it is alone."""
+    entries = study["entries"]
+    return list(enumerate(entries, 0 if len(entries) > 1 else 1))
+
+
 # ------------------------------------------------------------------------------------------------------- curves
 def curve(study: dict[str, Any], name: str, key: str, title: str, note: str, percent: bool = False) -> list[Chart]:
     series = [
-        line(e["label"], i, e["curves"]["rounds"], e["curves"][name])
-        for i, e in enumerate(study["entries"])
-        if e["curves"].get(name)
+        line(e["label"], i, e["curves"]["rounds"], e["curves"][name]) for i, e in hued(study) if e["curves"].get(name)
     ]
     found = [s for s in series if any(v is not None for v in s.y)]
     return [Lines(key, title, note, found, percent)] if found else []
@@ -119,7 +123,7 @@ def drift(study: dict[str, Any]) -> list[Chart]:
     """One chart per measure, in the order in which they are explained."""
     found: list[Chart] = []
     for m in MEASURES:
-        told = [(i, e, e.get("drift", {}).get(m.name)) for i, e in enumerate(study["entries"])]
+        told = [(i, e, e.get("drift", {}).get(m.name)) for i, e in hued(study)]
         series = [line(e["label"], i, d["rounds"], d["values"]) for i, e, d in told if d and d["rounds"]]
         if series:
             found.append(Lines(f"drift-{m.name.replace('_', '-')}", m.title, m.meaning, series))
@@ -151,7 +155,7 @@ def costs(study: dict[str, Any]) -> list[Chart]:
         return []
     found: list[Chart] = []
     for name, title, show in kinds:
-        series = [cost(e, name, i, show) for i, e in enumerate(study["entries"])]
+        series = [cost(e, name, i, show) for i, e in hued(study)]
         categories = [f"{100 * t:g} %" for t in targets]
         note = {"rounds": "of communication", "seconds": "of computing, evaluation included", "bytes": "up and down"}
         found.append(Bars(f"to-target-{name}", f"{title} to target", note[name], categories, series))
@@ -171,17 +175,18 @@ def cost(entry: dict[str, Any], name: str, hue: int, show: Callable[[Number], st
 # --------------------------------------------------------------------------------------------------- by class, split
 def by_class(study: dict[str, Any]) -> list[Chart]:
     """Methods by classes; the bars of one method when there is no other."""
-    told = [e for e in study["entries"] if (e.get("by_class") or {}).get("mean")]
+    told = [(i, e) for i, e in hued(study) if (e.get("by_class") or {}).get("mean")]
     classes = [str(c) for c in study["classes"]]
     title, note = "Accuracy by class", "on the test data, after the last round"
     if not told:
         return []
     if len(told) == 1:
-        values = told[0]["by_class"]["mean"]
-        bar = Bar(told[0]["label"], values, [words.percent(v) for v in values], study["entries"].index(told[0]))
+        hue, only = told[0]
+        values = only["by_class"]["mean"]
+        bar = Bar(only["label"], values, [words.percent(v) for v in values], hue)
         return [Bars("by-class", title, note, classes, [bar], most=1.0)]
-    values = [e["by_class"]["mean"] for e in told]
-    return [Heat("by-class", title, note, [e["label"] for e in told], classes, values, "class", "", percent=True)]
+    values = [e["by_class"]["mean"] for _, e in told]
+    return [Heat("by-class", title, note, [e["label"] for _, e in told], classes, values, "class", "", percent=True)]
 
 
 def split(study: dict[str, Any]) -> list[Chart]:

@@ -26,7 +26,7 @@ class Section:
     title: str
     lead: str
     charts: list[Chart]
-    wide: bool = True
+    columns: int = 1
 
 
 def report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -92,11 +92,11 @@ def data_uri(path: Path) -> str:
 def sections(study: dict[str, Any]) -> list[Section]:
     many, seeds = len(study["entries"]) > 1, len(study["seeds"])
     bands = f"Lines are means over {seeds} seeds, bands one standard deviation." if seeds > 1 else ""
-    means = f"Means over {seeds} seeds that got there." if seeds > 1 else ""
+    means = "Means over the seeds that got there." if seeds > 1 else ""
     found = [
         Section("accuracy", "Accuracy", bands, charts.accuracy(study)),
-        Section("loss", "Loss", bands, charts.losses(study), wide=False),
-        Section("cost", "Cost to reach a target accuracy", means, charts.costs(study), wide=False),
+        Section("loss", "Loss", bands, charts.losses(study), columns=2),
+        Section("cost", "Cost to reach a target accuracy", means, charts.costs(study), columns=3),
         Section("classes", "Classes", "", charts.by_class(study)),
         Section("split", "The split", "How the data is dealt to the clients" + first_seed(study), charts.split(study)),
         Section(
@@ -104,7 +104,7 @@ def sections(study: dict[str, Any]) -> list[Section]:
             "Drift",
             "How the clients of a round pull apart, round by round.",
             charts.drift(study) + ([] if many else charts.feature_norms(study)),
-            wide=False,
+            columns=2,
         ),
     ]
     return [s for s in found if s.charts]
@@ -151,7 +151,8 @@ def tiles(study: dict[str, Any]) -> list[tuple[str, str, str]]:
     found = [("Highest final accuracy", words.plus_minus(best["accuracy"]["final"]), best["label"])]
     if best.get("difference"):
         d = best["difference"]
-        found.append((f"Against {d.get('to', entries[0]['label'])}", f"{words.points(d['mean'])} points", interval(d)))
+        against, sure = d.get("to", entries[0]["label"]), ", ".join(interval(d))
+        found.append((f"Against {against}", f"{words.points(d['mean'])} points", sure and f"95 % interval {sure}"))
     return [
         *found,
         ("Least time", words.seconds(fast["seconds"]["mean"]), fast["label"]),
@@ -159,11 +160,11 @@ def tiles(study: dict[str, Any]) -> list[tuple[str, str, str]]:
     ]
 
 
-def interval(difference: dict[str, Any]) -> str:
+def interval(difference: dict[str, Any]) -> list[str]:
     """The confidence interval and the chance, where there are seeds enough."""
     low, high, p = (difference.get(k) for k in ("low", "high", "p"))
-    known = [] if low is None or high is None else [f"95 % interval {words.points(low)} to {words.points(high)}"]
-    return ", ".join(known + ([] if p is None else [words.chance(p)]))
+    known = [] if low is None or high is None else [f"{words.points(low)} to {words.points(high)}"]
+    return known + ([] if p is None else [words.chance(p)])
 
 
 def table(study: dict[str, Any]) -> dict[str, Any]:
@@ -174,14 +175,22 @@ def table(study: dict[str, Any]) -> dict[str, Any]:
     return {"head": head, "rows": [row(e, many) for e in study["entries"]], "first": study["entries"][0]["label"]}
 
 
+def reached(rounds: list[int | None]) -> tuple[str, list[str]]:
+    """The mean of the seeds that got there, and how many they were where some did not."""
+    known = [r for r in rounds if r is not None]
+    some = [f"{len(known)} of {len(rounds)} seeds"] if 0 < len(known) < len(rounds) else []
+    return words.count(charts.mean(known)) if known else "never", some
+
+
 def row(e: dict[str, Any], many: bool) -> dict[str, Any]:
-    cells = [(words.plus_minus(e["accuracy"][name]), "") for name in ("final", "best", "last5")]
+    nothing: list[str] = []
+    cells = [(words.plus_minus(e["accuracy"][name]), nothing) for name in ("final", "best", "last5")]
     if many:
         d = e.get("difference")
-        cells.append((words.points(d["mean"]), interval(d)) if d else (words.NONE, ""))
-        cells += [(text, "") for text in charts.cost(e, "rounds", 0, words.count).texts]
-    cells += [(words.seconds(e["seconds"]["mean"]), ""), (words.traffic(e["bytes"]["mean"]), "")]
-    cells += [(words.count(e[name]["mean"]) if e.get(name) else words.NONE, "") for name in ("kappa", "rho")]
+        cells.append((words.points(d["mean"]), interval(d)) if d else (words.NONE, nothing))
+        cells += [reached(target["rounds"]) for target in e["targets"]]
+    cells += [(words.seconds(e["seconds"]["mean"]), nothing), (words.traffic(e["bytes"]["mean"]), nothing)]
+    cells += [(words.count(e[name]["mean"]) if e.get(name) else words.NONE, nothing) for name in ("kappa", "rho")]
     remarks = [f"diverged with seed {d['seed']}" for d in e.get("diverged") or []]
     remarks += ["leaks test data: its accuracy means nothing"] if e.get("leaks_test_data") else []
     return {"label": e["label"], "cells": cells, "remarks": remarks}

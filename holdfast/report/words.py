@@ -35,27 +35,25 @@ def plus_minus(spread: dict[str, Any]) -> str:
 
 def seconds(value: float | None) -> str:
     """
-    >>> [seconds(s) for s in (0.25, 7.31, 42.2, 250, 9000)]
-    ['0.25 s', '7.3 s', '42 s', '4.2 min', '2.5 h']
+    >>> [seconds(s) for s in (0.25, 3.0, 42.2, 250, 9000)]
+    ['0.25 s', '3.0 s', '42 s', '4.2 min', '2.5 h']
     """
     if value is None:
         return NONE
     if value < 100:
-        return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
+        return f"{value:.{0 if value >= 10 else 1 if value >= 1 else 2}f} s"
     return f"{value / 60:.1f} min" if value < 6000 else f"{value / 3600:.1f} h"
 
 
 def traffic(value: float | None) -> str:
     """
-    >>> [traffic(b) for b in (500, 66_200_000, 12_500_000_000)]
-    ['0.5 kB', '66 MB', '12 GB']
+    >>> [traffic(b) for b in (500, 66_200_000, 2_340_000_000)]
+    ['0.5 kB', '66 MB', '2.3 GB']
     """
     if value is None:
         return NONE
-    for size, unit in ((1e9, "GB"), (1e6, "MB")):
-        if value >= size:
-            return f"{value / size:.2g} {unit}" if value < 100 * size else f"{value / size:.0f} {unit}"
-    return f"{value / 1e3:.2g} kB" if value < 1e5 else f"{value / 1e3:.0f} kB"
+    size, unit = next((s for s in ((1e9, "GB"), (1e6, "MB")) if value >= s[0]), (1e3, "kB"))
+    return f"{value / size:.{0 if value >= 10 * size else 1}f} {unit}"
 
 
 def count(value: float | None) -> str:
@@ -64,10 +62,12 @@ def count(value: float | None) -> str:
 
 def chance(p: float) -> str:
     """
-    >>> chance(0.00001), chance(0.0312)
-    ('p < 0.001', 'p = 0.031')
+    >>> chance(0.00001).split(), chance(0.0312).split()  # the spaces do not break lines
+    (['p', '<', '0.001'], ['p', '=', '0.031'])
     """
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+    return (
+        "p\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}0.001" if p < 0.001 else f"p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{p:.2g}"
+    )
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:

@@ -42,7 +42,7 @@
       if (at.some((i) => s.spread[i])) {
         const x = at.map((i) => s.x[i]);
         bands.push({ x: [...x, ...x.toReversed()], y: [...up, ...down.toReversed()], fill: "toself", mode: "lines", hoverinfo: "skip",
-          fillcolor: faint(colour, 0.14), line: { width: 0, shape: "linear" } });
+          fillcolor: faint(colour, shown.length > 3 ? 0.09 : 0.15), line: { width: 0, shape: "linear" } });
       }
       const shape = chart.percent ? ".1%" : number(Math.max(...known(s.y).map(Math.abs)));
       const spread = s.spread.map((v) => (v === null ? "" : " ± " + (chart.percent ? (100 * v).toFixed(1) : v.toPrecision(2))));
@@ -56,20 +56,21 @@
     const right = direct ? Math.min(200, 16 + 7 * Math.max(0, ...ends.map((e) => Math.min(28, e.label.length)))) : 14;
     const margin = { l: 46, r: right, t: 10, b: 40 };
     const range = [low - room, high + room];
-    spreadOut(ends, (17 * (range[1] - range[0])) / (height - margin.t - margin.b));
+    for (const e of ends) e.at = (e.y - range[0]) / (range[1] - range[0]);
+    spreadOut(ends, 17 / (height - margin.t - margin.b));
     return { data: [...bands, ...curves], layout: { ...layout(height, margin), hovermode: "x unified",
-      xaxis: axis({ title: { text: "round", standoff: 8 }, tickformat: "d", nticks: Math.max(3, Math.round(width / 90)), unifiedhovertitle: { text: "round %{x}" } }),
+      xaxis: axis({ title: { text: "round", standoff: 8, font: { size: 12.5 } }, tickformat: "d", nticks: Math.max(3, Math.round(width / 90)), unifiedhovertitle: { text: "round %{x}" } }),
       yaxis: axis({ range, showgrid: true, gridcolor: css("--line"), tickformat: chart.percent ? ".0%" : "~g", nticks: 6 }),
-      annotations: direct ? ends.map((e) => ({ x: 1, xref: "paper", y: e.y, xanchor: "left", yanchor: "middle", showarrow: false,
+      annotations: direct ? ends.map((e) => ({ x: 1, xref: "paper", y: e.at, yref: "paper", xanchor: "left", yanchor: "middle", showarrow: false,
         text: plain(shorten(e.label, 28)), font: { color: e.colour, size: 12.5 }, xshift: 6 })) : [] } };
   }
 
   function spreadOut(ends, gap) {
-    ends.sort((a, b) => a.y - b.y);
+    ends.sort((a, b) => a.at - b.at);
     for (let turn = 0; turn < 50; turn++) {
       for (let i = 1; i < ends.length; i++) {
-        const short = gap - (ends[i].y - ends[i - 1].y);
-        if (short > 1e-12) { ends[i - 1].y -= short / 2; ends[i].y += short / 2; }
+        const short = gap - (ends[i].at - ends[i - 1].at);
+        if (short > 1e-9) { ends[i - 1].at -= short / 2; ends[i].at += short / 2; }
       }
     }
   }
@@ -84,10 +85,10 @@
         textposition: "outside", cliponaxis: false, textfont: { color: css("--ink"), size: 12.5 }, marker: { color: hue(s.hue) },
         customdata: s.texts, hovertemplate: `${plain(s.label)}<br>%{y}: %{customdata}<extra></extra>` };
     });
-    const height = 30 + chart.categories.length * (16 + 25 * Math.max(1, shown.length));
+    const height = 30 + chart.categories.length * (10 + 24 * Math.max(1, shown.length));
     const letters = Math.max(...shown.flatMap((s) => s.texts.map((t) => t.length + (named ? Math.min(28, s.label.length) + 2 : 0))), 4);
     const room = Math.min(0.6, (letters * 7.2 + 10) / Math.max(120, width - 60));
-    return { data, layout: { ...layout(height, { l: 10, r: 8, t: 6, b: 8 }), barmode: "group", bargap: 0.22, bargroupgap: 0.12, hovermode: "closest",
+    return { data, layout: { ...layout(height, { l: 10, r: 8, t: 6, b: 8 }), barmode: "group", bargap: 0.16, bargroupgap: 0.1, hovermode: "closest",
       xaxis: axis({ range: [0, top / (1 - room)], showticklabels: false, fixedrange: true }),
       yaxis: axis({ autorange: "reversed", type: "category", fixedrange: true, ticksuffix: " ", tickfont: { color: css("--ink") } }) } };
   }
@@ -100,7 +101,7 @@
     const [zmin, zmax] = counted ? [0, Math.sqrt(high)] : [Math.min(...all), high];
     const cell = (width - 90) / chart.columns.length;
     const format = (v) => (v === null || (counted && v === 0) ? "" : chart.percent ? (100 * v).toFixed(0) : v.toFixed(0));
-    const written = cell >= (counted ? 20 : 26);
+    const written = cell >= 19;
     const scale = [0, 1, 2, 3, 4].map((i) => [i / 4, css(`--heat${i}`)]);
     const what = chart.percent ? "%{customdata:.1%}" : counted ? "%{customdata:.0f} samples" : "%{customdata:.2f}";
     const where = chart.down ? `${chart.down} %{y}, ${chart.across} %{x}` : `%{y}, ${chart.across} %{x}`;
@@ -113,8 +114,8 @@
         hovertext: chart.values.map((row, r) => row.map((_, c) => where.replace("%{y}", plain(chart.rows[r])).replace("%{x}", plain(chart.columns[c])))),
         hovertemplate: `%{hovertext}<br>${what}<extra></extra>` }],
       layout: { ...layout(height, { l: 10, r: 8, t: 6, b: 36 }), hovermode: "closest",
-        xaxis: axis({ title: { text: chart.across, standoff: 6 }, fixedrange: true, tickangle: 0, ...ticks(chart.columns, Math.floor((width - 90) / (9 + 8 * Math.max(...chart.columns.map((c) => Math.min(9, c.length)))))) }),
-        yaxis: axis({ autorange: "reversed", fixedrange: true, ticksuffix: " ", title: { text: chart.down, standoff: 6 }, ...ticks(rows, 40) }) } };
+        xaxis: axis({ title: { text: chart.across, standoff: 6, font: { size: 12.5 } }, fixedrange: true, tickangle: 0, ...ticks(chart.columns, Math.floor((width - 90) / (9 + 8 * Math.max(...chart.columns.map((c) => Math.min(9, c.length)))))) }),
+        yaxis: axis({ autorange: "reversed", fixedrange: true, ticksuffix: " ", title: { text: chart.down, standoff: 6, font: { size: 12.5 } }, ...ticks(rows, 40) }) } };
   }
 
   function ticks(names, most) {
