@@ -10,6 +10,7 @@ import numpy as np
 
 from holdfast.drift import MEASURES
 
+SETTINGS = {"data": "digits", "split": "dirichlet(0.3)", "clients": 12, "cohort": 4, "model": "mlp"}
 LABELS = ("fedavg", "fedbug(0.4)", "fednlr", "fedbug(0.4)+feddyn(0.01)")
 
 
@@ -23,7 +24,7 @@ def study(labels: tuple[str, ...] = LABELS, seeds: int = 3, rounds: int = 20, dr
     made = {
         "format": 1, "holdfast": "0.1.0", "torch": "2.13.0", "device": "cpu", "date": "2026-11-15",
         "command": "holdfast compare " + " ".join(labels),
-        "settings": {"data": "digits", "split": "dirichlet(0.3)", "clients": 12, "cohort": 4, "model": "mlp", "rounds": rounds},
+        "settings": SETTINGS | {"rounds": rounds},
         "seeds": list(range(seeds)), "targets": [0.6, 0.9], "classes": [f"c{c}" for c in range(10)],
         "split": {"counts": rng.integers(0, 40, (12, 10)).tolist()}, "entries": entries,
     }  # fmt: skip
@@ -35,7 +36,9 @@ def entry(rng: np.random.Generator, label: str, speed: int, seeds: int, rounds: 
     rise = 0.95 - 0.85 * np.exp(-t * speed / 40) + rng.normal(0, 0.01, (seeds, rounds))
     curves = {"rounds": t.tolist(), "test_accuracy": rise.tolist(), "test_loss": (2 - 2 * rise).tolist()}
     by_class = rng.uniform(0.6, 1, (seeds, 10))
-    found = {name: {"rounds": t.tolist(), "values": rng.normal(1, 0.1, (seeds, rounds)).tolist()} for name in measures()}
+    found = {
+        name: {"rounds": t.tolist(), "values": rng.normal(1, 0.1, (seeds, rounds)).tolist()} for name in measures()
+    }
     return {
         "label": label, "method": label, "settings": {}, "runs": [f"{speed}/seed-{s}" for s in range(seeds)],
         "accuracy": {"final": spread(rise[:, -1]), "best": spread(rise.max(1)), "last5": spread(rise[:, -5:].mean(1))},

@@ -11,17 +11,21 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from studies import LABELS, study, write
+from studies import study, write
 from test_cli import call, good
 
 import holdfast
+from holdfast.cli.options import given
 from holdfast.cli.run import command as run_command
+from holdfast.config import FIELDS
 from holdfast.drift import MEASURES
-from holdfast.report import charts
-from holdfast.report.study import TARGETS, read_run, read_study
-from holdfast.report.words import percent
+from holdfast.reports import charts
+from holdfast.reports.page import facts
+from holdfast.reports.study import TARGETS, read_run, read_study
+from holdfast.reports.words import percent
 
-EVIL = "<script>window.hacked=1</script><img src=x onerror=\"window.hacked=1\">'\"&$x$"
+CURVES = ("test_accuracy", "test_loss", "train_loss")
+EVIL = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">\'"&$x$'
 
 
 class Reader(HTMLParser):
@@ -66,7 +70,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("compare"), study())
+    """The folder of a comparison, with its report."""
+    folder = write(tmp_path_factory.mktemp("compare"), study())
+    holdfast.report(folder)
+    return folder
 
 
 # -- what the page says ----------------------------------------------------------------------------------------------
@@ -84,7 +91,7 @@ def test_a_run(ran: Path) -> None:
 
 
 def test_a_comparison(compared: Path) -> None:
-    found = read(holdfast.report(compared))
+    found = read(compared / "report.html")
     made = json.loads((compared / "compare.json").read_text())
     for e in made["entries"]:
         final = e["accuracy"]["final"]
@@ -98,9 +105,12 @@ def test_a_comparison(compared: Path) -> None:
 
 
 def test_every_chart_has_its_still_twin(compared: Path) -> None:
-    page = holdfast.report(compared)
-    found = read(page)
-    plots = [a["id"].removeprefix("plot-") for tag, a in found.tags if tag == "div" and (a.get("id") or "").startswith("plot-")]
+    found = read(compared / "report.html")
+    plots = [
+        a["id"].removeprefix("plot-")
+        for tag, a in found.tags
+        if tag == "div" and (a.get("id") or "").startswith("plot-")
+    ]
     assert len(plots) == len(set(plots)) == 1 + 2 + 3 + 1 + 1 + len(MEASURES)
     beside = compared / "report_files"
     assert {p.name for p in beside.iterdir()} == {f"{key}.{kind}" for key in plots for kind in ("png", "svg")}
@@ -114,24 +124,21 @@ def test_every_chart_has_its_still_twin(compared: Path) -> None:
 
 
 def test_the_page_needs_nothing_else(compared: Path) -> None:
-    found = read(holdfast.report(compared))
+    found = read(compared / "report.html")
     assert all(link.startswith(("data:", "report_files/")) for link in found.links())
     assert not [tag for tag, a in found.tags if tag in ("link", "iframe", "object")]
 
 
-def test_the_same_study_gives_the_same_page(compared: Path, tmp_path: Path) -> None:
-    pages = [holdfast.report(compared, tmp_path / name / "report.html") for name in ("a", "b")]
-    assert pages[0].read_bytes() == pages[1].read_bytes()
-
-
-def test_another_place_for_the_page(compared: Path, tmp_path: Path) -> None:
-    out = good("report", str(compared), "--out", str(tmp_path / "new" / "mine.html"))
-    assert str(tmp_path / "new" / "mine.html") in out.output
+def test_the_same_study_gives_the_same_page_anywhere(compared: Path, tmp_path: Path) -> None:
+    page = tmp_path / "new" / "mine.html"
+    assert str(page) in good("report", str(compared), "--out", str(page)).out
     assert (tmp_path / "new" / "mine_files" / "accuracy.svg").exists()
+    text = page.read_text(encoding="utf-8").replace("mine_files/", "report_files/")
+    assert text == (compared / "report.html").read_text(encoding="utf-8")
 
 
 def test_names_are_texts(tmp_path: Path) -> None:
-    made = study(("fedavg", EVIL), data=1)
+    made = study(("fedavg", EVIL), seeds=1, rounds=2, drift=False)
     made["settings"] |= {"data": EVIL, "split": EVIL, EVIL: EVIL}
     made |= {"command": EVIL, "classes": [EVIL] * 10, "device": EVIL, "date": EVIL, "holdfast": EVIL, "torch": EVIL}
     page = holdfast.report(write(tmp_path, made))
@@ -141,12 +148,12 @@ def test_names_are_texts(tmp_path: Path) -> None:
     assert not [a for _, a in found.tags if "onerror" in a]
     svg = (tmp_path / "report_files" / "accuracy.svg").read_text()
     assert "<script" not in svg
-    assert EVIL in "".join(ET.fromstring(svg).itertext())
+    assert EVIL[:31] in "".join(ET.fromstring(svg).itertext())
 
 
 # -- what there is ---------------------------------------------------------------------------------------------------
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
-    made = study(seeds=1, drift=False, split={}, targets=[])
+    made = study(seeds=1, rounds=2, drift=False, split={}, targets=[])
     for e in made["entries"]:
         e |= {"by_class": {"mean": None, "values": []}, "targets": [], "difference": None}
     found = read(holdfast.report(write(tmp_path, made)))
@@ -156,15 +163,18 @@ def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_method_that_diverged(tmp_path: Path) -> None:
-    made = study()
+    made = study(rounds=2, drift=False)
     worst = made["entries"][1]
     nothing = {"mean": None, "std": None, "values": [None] * 3}
-    worst |= {name: nothing for name in ("kappa", "rho", "seconds", "bytes")}
-    worst |= {"difference": None, "by_class": {"mean": None}, "accuracy": dict.fromkeys(("final", "best", "last5"), nothing)}
+    worst |= dict.fromkeys(("kappa", "rho", "seconds", "bytes"), nothing)
+    worst |= {
+        "difference": None,
+        "by_class": {"mean": None},
+        "accuracy": dict.fromkeys(("final", "best", "last5"), nothing),
+    }
     worst |= {"diverged": [{"seed": s, "why": "NaN"} for s in range(3)], "leaks_test_data": True}
     worst["targets"] = [{"target": t, **dict.fromkeys(("rounds", "seconds", "bytes"), [None] * 3)} for t in (0.6, 0.9)]
-    worst["curves"] = {"rounds": []} | dict.fromkeys(("test_accuracy", "test_loss", "train_loss"), [[], [], []])
-    worst["drift"] = {}
+    worst["curves"] = {"rounds": []} | {name: [[], [], []] for name in CURVES}
     found = read(holdfast.report(write(tmp_path, made)))
     assert "diverged with seed 2" in found.text
     assert "leaks test data" in found.text
@@ -173,7 +183,7 @@ def test_a_method_that_diverged(tmp_path: Path) -> None:
 def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
     stops = iter([False, True])
     holdfast.run("fedavg", out=tmp_path / "a", rounds=5, epochs=1, stop=lambda: next(stops))
-    assert "2 of 5 rounds so far" in read(holdfast.report(tmp_path / "a")).text
+    assert facts(read_run(tmp_path / "a"))[-1] == "2 of 5 rounds so far"
 
 
 def test_a_run_on_own_data_shows_its_split(tmp_path: Path) -> None:
@@ -182,7 +192,9 @@ def test_a_run_on_own_data_shows_its_split(tmp_path: Path) -> None:
     holdfast.run("fedavg", federation, out=tmp_path / "a", rounds=1, epochs=1)
     kept = json.loads((tmp_path / "a" / "split.json").read_text())
     assert kept["counts"] == federation.deal.counts(data.y.numpy(), 10).tolist()
-    assert charts.split(read_run(tmp_path / "a"))[0].values == [list(map(float, c)) for c in zip(*kept["counts"], strict=True)]
+    assert charts.split(read_run(tmp_path / "a"))[0].values == [
+        list(map(float, c)) for c in zip(*kept["counts"], strict=True)
+    ]
 
 
 def test_large_federations_have_no_heat_map(tmp_path: Path) -> None:
@@ -208,12 +220,8 @@ def test_the_command_makes_the_same_run(ran: Path) -> None:
     words = shlex.split(read_study(ran)["command"])
     assert words[:2] == ["holdfast", "run"]
     flags = run_command.make_context("run", words[2:]).params
-    from holdfast.cli.options import given
-    from holdfast.config import FIELDS, Config
-
     values = given({k: v for k, v in flags.items() if k in FIELDS})
-    assert Config(**values) == holdfast.Config(**values)
-    assert Config(**values).to_toml() == (ran / "config.toml").read_text()
+    assert holdfast.Config(**values).to_toml() == (ran / "config.toml").read_text()
 
 
 def test_means_and_bands() -> None:
@@ -234,8 +242,8 @@ def test_means_and_bands() -> None:
 def test_a_damaged_comparison(tmp_path: Path, change: dict, says: str) -> None:
     write(tmp_path, study() | change)
     outcome = call("report", str(tmp_path))
-    assert outcome.exit_code == 2
-    assert says in outcome.output
+    assert outcome.code == 2
+    assert says in outcome.err
 
 
 def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
@@ -259,10 +267,6 @@ def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
     }
     for words, says in cases.items():
         outcome = call("report", *words)
-        assert outcome.exit_code == 2, words
-        assert re.fullmatch(r"holdfast: [^\n]*\n", outcome.output), outcome.output
-        assert says in outcome.output
-
-
-def test_labels_are_those_of_the_generator() -> None:
-    assert [e["label"] for e in study()["entries"]] == list(LABELS)
+        assert outcome.code == 2, words
+        assert re.fullmatch(r"holdfast: [^\n]*\n", outcome.err), outcome.err
+        assert says in outcome.err

@@ -15,6 +15,6 @@ def command(folder: Path, out: Path | None) -> None:
 
     It works offline. Its charts stand beside it as PNG and SVG, in a folder named after the page.
     """
-    from holdfast.report.page import report
+    from holdfast.reports.page import report
 
     click.echo(f"the report is {report(folder, out)}")

@@ -78,3 +78,11 @@ def listed(names: Sequence[str], most: int = 4) -> str:
     if len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def shorten(text: str, most: int = 32) -> str:
+    """
+    >>> shorten("fedbug(0.4)+feddyn(0.01)", 12)
+    'fedbug(0.4)…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"

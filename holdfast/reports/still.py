@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from holdfast.report.charts import Bars, Chart, Heat, Lines
+from holdfast.reports.charts import Bars, Chart, Heat, Lines
+from holdfast.reports.words import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +91,7 @@ def _lines(ax: Axes, chart: Lines) -> None:
     low, high = ax.get_ylim()
     for (_, x, label, colour), at in zip(ends, apart([e[0] for e in ends], 0.055 * (high - low)), strict=True):
         ax.annotate(
-            label, (x, at), xytext=(6, 0), textcoords="offset points", va="center", color=colour, fontsize=8.5,
+            shorten(label), (x, at), xytext=(6, 0), textcoords="offset points", va="center", color=colour, fontsize=8.5,
             annotation_clip=False,
         )  # fmt: skip
 
@@ -120,9 +121,9 @@ def _bars(ax: Axes, chart: Bars) -> None:
         colour = HUES[s.hue % len(HUES)]
         ax.barh(at, known, height=0.72 / many, color=colour)
         for y, value, text in zip(at, known, s.texts, strict=True):
-            label = f"{text}  {s.label}" if many > 1 else text
+            label = f"{text}  {shorten(s.label)}" if many > 1 else text
             ax.text(value + 0.01 * top, y, label, va="center", fontsize=8, color=INK if value else MUTED)
-    ax.set_yticks(np.arange(len(chart.categories)), chart.categories)
+    ax.set_yticks(np.arange(len(chart.categories)), [shorten(c) for c in chart.categories])
     ax.tick_params(axis="y", labelcolor=INK)
     ax.invert_yaxis()
     ax.set_xlim(0, top * 1.02)
@@ -146,7 +147,7 @@ def _heat(figure: Figure, ax: Axes, chart: Heat) -> None:
     else:
         figure.colorbar(image, ax=ax, pad=0.01)
     rows, columns = (max(1, -(-len(names) // most)) for names, most in ((chart.rows, 30), (chart.columns, 24)))
-    ax.set_yticks(range(0, len(chart.rows), rows), chart.rows[::rows])
-    ax.set_xticks(range(0, len(chart.columns), columns), chart.columns[::columns])
+    ax.set_yticks(range(0, len(chart.rows), rows), [shorten(name) for name in chart.rows[::rows]])
+    ax.set_xticks(range(0, len(chart.columns), columns), [shorten(name, 9) for name in chart.columns[::columns]])
     ax.set_xlabel(chart.across, color=MUTED)
     ax.set_ylabel(chart.down, color=MUTED)

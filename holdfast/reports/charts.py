@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.drift import MEASURES, PER_CLASS
-from holdfast.report import words
+from holdfast.reports import words
 
 Number = float | None
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.report import charts, still, words
-from holdfast.report.charts import Chart
-from holdfast.report.study import read_study
+from holdfast.reports import charts, still, words
+from holdfast.reports.charts import Chart
+from holdfast.reports.study import read_study
 
-PARTS = files("holdfast.report") / "page"
+PARTS = files("holdfast.reports") / "page"
 
 
 @dataclass(frozen=True)
