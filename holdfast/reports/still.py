@@ -40,6 +40,7 @@ def save(chart: Chart, folder: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = draw(chart)
         figure.savefig(folder / f"{chart.key}.png", dpi=160)
+        figure.set_layout_engine("none")  # as it was laid out for the first
         figure.savefig(folder / f"{chart.key}.svg", metadata={"Date": None})
 
 
