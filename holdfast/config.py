@@ -51,6 +51,7 @@ class Config(Named):
     personal_what: str = param("head", "what it tunes", choices=("head", "all"))
     eval_every: int = param(1, "evaluate every so many rounds (and after the last)", low=1)
     drift: bool = param(False, "measure how the clients drift apart, in every evaluated round")
+    track: str | None = param(None, "log every round live for a tracker", choices=("tensorboard", "mlflow"))
     checkpoint_every: int = param(1, "write a checkpoint every so many rounds (and after the last)", low=1)
     engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector"))
     slice: int | None = param(None, "clients trained at once by the vector engine; default: what fits", low=1)

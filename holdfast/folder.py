@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
 SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
-OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, SPLIT, "report.html", "report_files")
+OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, SPLIT, "report.html", "report_files", "tensorboard", "mlflow")
 LISTED = 200  # clients; the counts of larger federations are not kept
 # what a resumed run may set anew
-MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what", "drift")
+MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what", "drift", "track")
 
 
 class RunFolder:

@@ -29,6 +29,7 @@ from holdfast.parts.clip import Clip
 from holdfast.parts.decay import Decay
 from holdfast.personal import TUNED, personalise
 from holdfast.simulation import Simulation
+from holdfast.track import require, tracked
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,15 @@ def run(
     else:
         config = Config().changed(**asked, **({} if sum is None else {"method": str(sum)}))
     sum = config.method if sum is None else sum
+    where = folder.path if folder is not None else None
+    require(config, where)
     with arithmetic(config.precision):
         simulation = prepare(config, as_method(sum), federation, module)
         history = _open(folder, simulation, resume, overwrite)
         before = len(history)
         on_start(simulation, before)
-        score = _rounds(simulation, folder, history, on_round, stop)
+        with tracked(config, where, before, on_round) as told:
+            score = _rounds(simulation, folder, history, told, stop)
         summary = summary_of(simulation, history, folder) | by_class(score)
         if config.personal and len(history) >= config.rounds:
             summary |= personalise(simulation, with_flags(TUNED[config.personal_what], config))

@@ -35,9 +35,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "compare": holdfast.report(write(root / "compare", study())),
         "run": holdfast.report(root / "run"),
         "many": holdfast.report(write(root / "many", study(many, rounds=2, drift=False))),
-        "evil": holdfast.report(
-            write(root / "evil", study(("fedavg", EVIL), rounds=3, drift=False, classes=[EVIL] * 10))
-        ),
+        "evil": holdfast.report(write(root / "evil", evil)),
     }
 
 
