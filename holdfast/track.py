@@ -85,8 +85,7 @@ class TensorBoard:
     def __init__(self, folder: Path, done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        purge = done + 1 if done else None
-        self.writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=purge)
+        self.writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=done or None)  # keeps this step itself
 
     def log(self, round: int, figures: dict[str, float]) -> None:
         for name, value in figures.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +76,8 @@ def test_the_tracker_has_what_the_history_has(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_resumed_run_goes_on_in_the_same_place(tmp_path: Path, name: str) -> None:
     plain = holdfast.run("fedbug(0.4)", rounds=5, **SMALL)
-    rounds: list[int] = []
 
     def fall(record: Record) -> None:
-        rounds.append(record.round)
         if record.round == 3:
             raise RuntimeError("cut off")
 
