@@ -86,6 +86,8 @@ def run(
         on_start(simulation, before)
         with tracked(config, where, before, on_round) as told:
             score = _rounds(simulation, folder, history, told, stop)
+        if score is None and len(history) >= config.rounds:  # a run that was finished before
+            score = evaluate(simulation.net, simulation.server.served(), simulation.federation)
         summary = summary_of(simulation, history, folder) | by_class(score)
         if config.personal and len(history) >= config.rounds:
             summary |= personalise(simulation, with_flags(TUNED[config.personal_what], config))

@@ -80,16 +80,16 @@ def tracked(
 
 
 class TensorBoard:
-    """Scalars in event files. What rounds after the checkpoint had logged is purged when a run is resumed."""
+    """Scalars in event files, in fp32. What rounds after the checkpoint had logged is purged when a run is resumed."""
 
     def __init__(self, folder: Path, done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=done or None)  # keeps this step itself
+        self.writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=done + 1 if done else None)
 
     def log(self, round: int, figures: dict[str, float]) -> None:
         for name, value in figures.items():
-            self.writer.add_scalar(name, value, round, new_style=True, double_precision=True)
+            self.writer.add_scalar(name, value, round)
         self.writer.flush()
 
     def close(self, finished: bool) -> None:
