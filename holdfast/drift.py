@@ -142,27 +142,27 @@ def neuron_drift(v: View) -> float:
     h_cm is the mean activation of a hidden neuron on a class in the global model, h^i in the local one; a neuron is
     bound to the class on which it is most active.
     """
-    if not bool(v.lacks.any()):
-        return math.nan
-    before = activations(v, v.w)
+    before = activations(v, v.w, torch.ones_like(v.y, dtype=torch.bool))
     known = before.nan_to_num(-1.0)  # a class without test samples binds nothing
     classes = torch.arange(len(before), device=before.device)[:, None]
     bound = (known.argmax(0) == classes) & (known > 0)
     whole = torch.where(bound, before, 0.0).sum(1)
     falls = []
     for delta, lacks in zip(v.deltas, v.lacks, strict=True):
-        gone = torch.where(bound, before - activations(v, v.w + delta), 0.0).sum(1)
         some = lacks & (whole > 0)
-        falls.append((gone / whole)[some])
-    found = torch.cat(falls)
-    return float(found.mean()) if len(found) else math.nan
+        seen = some[v.y]
+        if bool(seen.any()):
+            gone = torch.where(bound, before - activations(v, v.w + delta, seen), 0.0).sum(1)
+            falls.append((gone / whole)[some])
+    return float(torch.cat(falls).mean()) if falls else math.nan
 
 
-def activations(v: View, w: Tensor) -> Tensor:
-    """The mean activation of every hidden neuron on every class, [classes, neurons]; of the head where it is alone."""
+def activations(v: View, w: Tensor, seen: Tensor) -> Tensor:
+    """Mean activations of hidden neurons on the classes of the samples ``seen``, [classes, neurons]; the head's where
+    there is no other layer."""
     layers = v.net.layout.layers
     hidden = layers[-1].first if len(layers) > 1 else v.net.layout.neurons
-    return per_class(v.net.neurons(w, v.x)[:, :hidden], v.y, v.net.classes)
+    return per_class(v.net.neurons(w, v.x[seen])[:, :hidden], v.y[seen], v.net.classes)
 
 
 def class_norms(net: Net, w: Tensor, x: Tensor, y: Tensor) -> Tensor:

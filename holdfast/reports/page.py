@@ -15,6 +15,7 @@ from holdfast.reports import charts, still, words
 from holdfast.reports.charts import Chart
 from holdfast.reports.study import read_study
 
+LONG = 72  # letters of a title
 PARTS = files("holdfast.reports") / "page"
 
 
@@ -115,7 +116,12 @@ def first_seed(study: dict[str, Any]) -> str:
 
 
 def title(study: dict[str, Any]) -> str:
-    return f"{words.listed([e['label'] for e in study['entries']])} on {study['settings'].get('data', 'own data')}"
+    """Which methods on which data; their number where the names are too long to read."""
+    methods = list(dict.fromkeys(e.get("method", e["label"]) for e in study["entries"]))
+    names = words.listed(methods)
+    if len(methods) > 1 and len(names) > LONG:
+        names = f"{len(methods)} methods"
+    return f"{names} on {study['settings'].get('data', 'own data')}"
 
 
 def facts(study: dict[str, Any]) -> list[str]:
@@ -170,7 +176,7 @@ def interval(difference: dict[str, Any]) -> list[str]:
 def table(study: dict[str, Any]) -> dict[str, Any]:
     """The result of every entry, as text."""
     many = len(study["entries"]) > 1
-    targets = [f"Rounds to {100 * t:g} %" for t in study["targets"]] if many else []
+    targets = [f"Rounds to\N{NO-BREAK SPACE}{100 * t:g}\N{NO-BREAK SPACE}%" for t in study["targets"]] if many else []
     head = ["Final", "Best", "Last five", *(["Difference"] if many else []), *targets, "Time", "Traffic", "κ", "ρ"]
     return {"head": head, "rows": [row(e, many) for e in study["entries"]], "first": study["entries"][0]["label"]}
 
@@ -190,7 +196,7 @@ def row(e: dict[str, Any], many: bool) -> dict[str, Any]:
         cells.append((words.points(d["mean"]), interval(d)) if d else (words.NONE, nothing))
         cells += [reached(target["rounds"]) for target in e["targets"]]
     cells += [(words.seconds(e["seconds"]["mean"]), nothing), (words.traffic(e["bytes"]["mean"]), nothing)]
-    cells += [(words.count(e[name]["mean"]) if e.get(name) else words.NONE, nothing) for name in ("kappa", "rho")]
+    cells += [(words.figure(e[name]["mean"]) if e.get(name) else words.NONE, nothing) for name in ("kappa", "rho")]
     remarks = [f"diverged with seed {d['seed']}" for d in e.get("diverged") or []]
     remarks += ["leaks test data: its accuracy means nothing"] if e.get("leaks_test_data") else []
     return {"label": e["label"], "cells": cells, "remarks": remarks}

@@ -60,6 +60,16 @@ def count(value: float | None) -> str:
     return NONE if value is None else f"{value:.0f}" if value == round(value) else f"{value:.1f}"
 
 
+def figure(value: float | None) -> str:
+    """
+    >>> figure(40188.93), figure(14.62)
+    ('40 189', '14.6')
+    """
+    if value is None:
+        return NONE
+    return f"{value:,.0f}".replace(",", " ") if abs(value) >= 100 else f"{value:.3g}"
+
+
 def chance(p: float) -> str:
     """
     >>> chance(0.00001).split(), chance(0.0312).split()  # the spaces do not break lines

@@ -59,10 +59,19 @@
     for (const e of ends) e.at = (e.y - range[0]) / (range[1] - range[0]);
     spreadOut(ends, 17 / (height - margin.t - margin.b));
     return { data: [...bands, ...curves], layout: { ...layout(height, margin), hovermode: "x unified",
-      xaxis: axis({ title: { text: "round", standoff: 8, font: { size: 12.5 } }, tickformat: "d", nticks: Math.max(3, Math.round(width / 90)), unifiedhovertitle: { text: "round %{x}" } }),
+      xaxis: axis({ title: { text: "round", standoff: 8, font: { size: 12.5 } }, tickformat: "d", tick0: 0, dtick: step(chart, width / 80), unifiedhovertitle: { text: "round %{x}" },
+        spikecolor: css("--muted"), spikethickness: 1, spikedash: "solid" }),
       yaxis: axis({ range, showgrid: true, gridcolor: css("--line"), tickformat: chart.percent ? ".0%" : "~g", nticks: 6 }),
       annotations: direct ? ends.map((e) => ({ x: 1, xref: "paper", y: e.at, yref: "paper", xanchor: "left", yanchor: "middle", showarrow: false,
         text: plain(shorten(e.label, 28)), font: { color: e.colour, size: 12.5 }, xshift: 6 })) : [] } };
+  }
+
+  // rounds are whole numbers: 1, 2, 5, 10, 20, ... between ticks
+  function step(chart, most) {
+    const rounds = chart.series.flatMap((s) => s.x), span = Math.max(...rounds) - Math.min(...rounds);
+    for (let unit = 1; ; unit *= 10) {
+      for (const times of [1, 2, 5]) if (span / (unit * times) <= most) return unit * times;
+    }
   }
 
   function spreadOut(ends, gap) {
@@ -73,6 +82,8 @@
         if (short > 1e-9) { ends[i - 1].at -= short / 2; ends[i].at += short / 2; }
       }
     }
+    let top = 1;
+    for (const e of ends.toReversed()) { e.at = Math.min(e.at, top); top = e.at - gap; }
   }
 
   function bars(chart, width) {
