@@ -81,9 +81,8 @@ def probe(federation: Federation) -> tuple[Tensor, Tensor]:
 
 def per_class(values: Tensor, y: Tensor, classes: int) -> Tensor:
     """The mean of some samples' rows over every class, in fp64; NaN for a class without samples."""
-    sums = values.new_zeros((classes, *values.shape[1:]), dtype=torch.float64).index_add(0, y, values.double())
-    count = torch.bincount(y, minlength=classes)
-    return sums / count.reshape(-1, *[1] * (values.dim() - 1))
+    member = (torch.arange(classes, device=y.device)[:, None] == y).double()
+    return (member / member.sum(1, keepdim=True)) @ values.double()
 
 
 # ------------------------------------------------------------------------------------------------- of the updates
@@ -93,8 +92,8 @@ def cosine(v: View) -> float:
     many = int(moved.sum())
     if many < 2:
         return math.nan
-    units = v.deltas[moved] / v.lengths[moved, None].to(v.deltas.dtype)
-    whole = float(torch.linalg.vector_norm(units.sum(0), dtype=torch.float64)) ** 2
+    inverse = torch.where(moved, 1 / v.lengths, 0.0).to(v.deltas.dtype)
+    whole = float(torch.linalg.vector_norm(inverse @ v.deltas, dtype=torch.float64)) ** 2
     return (whole - many) / (many * (many - 1))
 
 

@@ -105,17 +105,24 @@ class MLflow:
         home.mkdir(exist_ok=True)
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
         users = self.mlflow.is_tracking_uri_set()
-        self.client = self.mlflow.MlflowClient(self.mlflow.get_tracking_uri() if users else own_store(home))
+        self.uri = self.mlflow.get_tracking_uri() if users else own_store(home)
+        with self._answering():
+            self.client = self.mlflow.MlflowClient(self.uri)
+            self.run = self._begin(config, home, done)
+
+    def _begin(self, config: Config, home: Path, done: int) -> str:
+        """The id of a new run with the settings as its parameters, or of the one that a resumed run had."""
         kept = home / RUN_ID
         if done and kept.exists():
-            self.run = kept.read_text(encoding="utf-8").strip()
-            self.client.update_run(self.run, status="RUNNING")
-            return
-        self.run = self.client.create_run(self._experiment(home), run_name=folder.name).info.run_id
-        kept.write_text(self.run + "\n", encoding="utf-8")
+            known = kept.read_text(encoding="utf-8").strip()
+            self.client.update_run(known, status="RUNNING")
+            return known
+        run: str = self.client.create_run(self._experiment(home), run_name=home.parent.name).info.run_id
+        kept.write_text(run + "\n", encoding="utf-8")
         for name, value in asdict(config).items():
             if value is not None:
-                self.client.log_param(self.run, name, value)
+                self.client.log_param(run, name, value)
+        return run
 
     def _experiment(self, home: Path) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "holdfast")
@@ -128,10 +135,22 @@ class MLflow:
 
     def log(self, round: int, figures: dict[str, float]) -> None:
         make, now = self.mlflow.entities.Metric, int(1000 * time.time())
-        self.client.log_batch(self.run, [make(name, value, now, round) for name, value in figures.items()])
+        with self._answering():
+            self.client.log_batch(self.run, [make(name, value, now, round) for name, value in figures.items()])
 
     def close(self, finished: bool) -> None:
-        self.client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
+        with self._answering():
+            self.client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except self.mlflow.MlflowException as error:
+            what = " ".join(str(error).split())[:200]
+            raise HoldfastError(
+                f"MLflow at {self.uri} refuses: {what}; mend that, or go on without it: --resume --set track=none"
+            ) from error
 
 
 def own_store(home: Path) -> str:

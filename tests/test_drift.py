@@ -256,3 +256,14 @@ def test_a_resumed_run_has_the_same_drift_and_may_begin_to_look(tmp_path: Path) 
     holdfast.run("fedmrur", rounds=2, out=tmp_path / "b", **(settings | {"drift": False}))
     later = holdfast.run(rounds=4, drift=True, out=tmp_path / "b", resume=True)
     assert [r.drift for r in later.history] == [{}, {}, *(r.drift for r in whole[2:])]
+
+
+# -- in words --------------------------------------------------------------------------------------------------------
+def test_every_measure_is_explained() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "drift.md").read_text(encoding="utf-8")
+    for m in MEASURES:
+        assert f"| `{m.name}` |" in page, m.name
+        assert m.meaning.endswith(".")
+        assert m.meaning.count(". ") == 0, "one sentence"
+    rounds = looked(cohort=4)
+    assert {name for r in rounds for name in r.drift if not name.startswith("feature_norm_")} < set(NAMES)

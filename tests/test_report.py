@@ -172,12 +172,14 @@ def test_a_method_that_diverged(tmp_path: Path) -> None:
         "by_class": {"mean": None},
         "accuracy": dict.fromkeys(("final", "best", "last5"), nothing),
     }
+    made["entries"][2]["verdict"] = "no difference seen"
     worst |= {"diverged": [{"seed": s, "why": "NaN"} for s in range(3)], "leaks_test_data": True}
     worst["targets"] = [{"target": t, **dict.fromkeys(("rounds", "seconds", "bytes"), [None] * 3)} for t in (0.6, 0.9)]
     worst["curves"] = {"rounds": []} | {name: [[], [], []] for name in CURVES}
     found = read(holdfast.report(write(tmp_path, made)))
     assert "diverged with seed 2" in found.text
     assert "leaks test data" in found.text
+    assert "no difference seen" in found.text
 
 
 def test_a_run_that_is_not_finished(tmp_path: Path) -> None:

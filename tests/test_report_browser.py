@@ -29,17 +29,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("pages")
     holdfast.run("fedbug(0.4)", out=root / "run", drift=True, rounds=6, epochs=1)
-    evil = study(("fedavg", EVIL), rounds=3, drift=False, classes=[EVIL] * 10)
-    many = tuple(f"method{i}" for i in range(11))  # more than there are colours
+    labels = ("fedavg", EVIL, *(f"method{i}" for i in range(9)))  # more than there are colours
+    evil = study(labels, seeds=2, rounds=3, drift=False, classes=[EVIL] * 10)
     return {
         "compare": holdfast.report(write(root / "compare", study())),
         "run": holdfast.report(root / "run"),
-        "many": holdfast.report(write(root / "many", study(many, rounds=2, drift=False))),
         "evil": holdfast.report(write(root / "evil", evil)),
     }
 
 
-@pytest.mark.parametrize("name", ["compare", "run", "many", "evil"])
+@pytest.mark.parametrize("name", ["compare", "run", "evil"])
 @pytest.mark.parametrize("width", [1200, PHONE])
 def test_charts_are_drawn_and_nothing_fails(browser: Browser, pages: dict[str, Path], name: str, width: int) -> None:
     browser.open(pages[name], width)

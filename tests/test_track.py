@@ -59,6 +59,14 @@ def same(folder: Path, name: str) -> bool:
     return all(found[k] == pytest.approx(wanted[k], rel=1e-6 if name == "tensorboard" else 0) for k in wanted)
 
 
+def ended(folder: Path, name: str) -> tuple[str, ...]:
+    """Of an MLflow run its id, its name, two settings, and how it ended."""
+    if name == "tensorboard":
+        return ()
+    _, run = mlflow_run(folder)
+    return run.info.run_id, run.info.run_name, run.data.params["method"], run.data.params["rounds"], run.info.status
+
+
 def expected(folder: Path) -> dict[str, dict[int, float]]:
     """The same from ``history.jsonl``."""
     found: dict[str, dict[int, float]] = {}
@@ -92,29 +100,17 @@ def test_a_resumed_run_goes_on_in_the_same_place(tmp_path: Path, name: str) -> N
         holdfast.run(
             "fedbug(0.4)", out=tmp_path / "a", rounds=5, checkpoint_every=2, track=name, on_round=fall, **SMALL
         )
+    before = ended(tmp_path / "a", name)
     resumed = holdfast.run(out=tmp_path / "a", resume=True)  # from round 2; round 3 was logged before
     assert [r.test_accuracy for r in resumed.history] == [r.test_accuracy for r in plain.history]
     assert same(tmp_path / "a", name)
+    if name == "mlflow":
+        assert before == (*ended(tmp_path / "a", name)[:-1], "KILLED")
+        assert before[1:4] == ("a", "fedbug(0.4)", "5")
+        assert ended(tmp_path / "a", name)[-1] == "FINISHED"
     again = holdfast.run(out=tmp_path / "a", resume=True)  # nothing to do
     assert len(again.history) == 5
     assert same(tmp_path / "a", name)
-
-
-def test_mlflow_keeps_the_settings_and_how_it_ended(tmp_path: Path) -> None:
-    stops = iter([False, True])
-    holdfast.run("fedavg", out=tmp_path / "a", rounds=4, track="mlflow", stop=lambda: next(stops), **SMALL)
-    _, stopped = mlflow_run(tmp_path / "a")
-    assert stopped.info.status == "KILLED"
-    assert stopped.info.run_name == "a"
-    assert {k: stopped.data.params[k] for k in ("method", "rounds", "lr")} == {
-        "method": "fedavg",
-        "rounds": "4",
-        "lr": "0.1",
-    }
-    holdfast.run(out=tmp_path / "a", resume=True)
-    _, finished = mlflow_run(tmp_path / "a")
-    assert finished.info.status == "FINISHED"
-    assert finished.info.run_id == stopped.info.run_id
 
 
 def test_the_users_own_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +165,15 @@ def test_nothing_else_changes(tmp_path: Path) -> None:
     plain = holdfast.run("fedavg", rounds=2, **SMALL)
     assert [r.test_loss for r in tracked.history] == [r.test_loss for r in plain.history]
     assert tracked.summary["final_accuracy"] == plain.summary["final_accuracy"]
+
+
+def test_a_store_that_refuses_is_named_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path / 'old'}")  # MLflow gave such stores up
+    said = call("run", *TINY, "--track", "mlflow", "--out", str(tmp_path / "a"))
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+    assert "old" in said.err
+    assert "track=none" in said.err
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    good("run", "--resume", "--set", "track=none", "--out", str(tmp_path / "a"), "--quiet")
+    assert len(lines(tmp_path / "a")) == 2

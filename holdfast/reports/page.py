@@ -193,7 +193,8 @@ def row(e: dict[str, Any], many: bool) -> dict[str, Any]:
     cells = [(words.plus_minus(e["accuracy"][name]), nothing) for name in ("final", "best", "last5")]
     if many:
         d = e.get("difference")
-        cells.append((words.points(d["mean"]), interval(d)) if d else (words.NONE, nothing))
+        told = [e["verdict"]] if e.get("verdict") else []
+        cells.append((words.points(d["mean"]), interval(d) + told) if d else (words.NONE, nothing))
         cells += [reached(target["rounds"]) for target in e["targets"]]
     cells += [(words.seconds(e["seconds"]["mean"]), nothing), (words.traffic(e["bytes"]["mean"]), nothing)]
     cells += [(words.figure(e[name]["mean"]) if e.get(name) else words.NONE, nothing) for name in ("kappa", "rho")]
