@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.models.net import Net, Out, to_groupnorm
     from holdfast.named import param
     from holdfast.part import Batch, Client, Part, Round, Tensors, Trip
+    from holdfast.reports.page import report
     from holdfast.rounds import Result, run
 
 __version__ = "0.1.0"
@@ -34,14 +35,15 @@ _HOMES = {
     "holdfast.models.net": ("Net", "Out", "to_groupnorm"),
     "holdfast.named": ("param",),
     "holdfast.part": ("Batch", "Client", "Part", "Round", "Tensors", "Trip"),
+    "holdfast.reports.page": ("report",),
     "holdfast.rounds": ("Result", "run"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
-    "run", "Result", "compare", "Comparison", "Config", "federate", "Federation", "load", "DataSet", "from_arrays",
-    "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client", "Batch", "Round", "Trip",
-    "Tensors", "Net", "Out", "to_groupnorm", "HoldfastError",
+    "run", "Result", "compare", "Comparison", "report", "Config", "federate", "Federation", "load", "DataSet",
+    "from_arrays", "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client", "Batch",
+    "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "HoldfastError",
 ]  # fmt: skip
 
 

@@ -50,6 +50,8 @@ class Config(Named):
     personal: int = param(0, "epochs in which every client tunes its own copy after the last round; 0: none", low=0)
     personal_what: str = param("head", "what it tunes", choices=("head", "all"))
     eval_every: int = param(1, "evaluate every so many rounds (and after the last)", low=1)
+    drift: bool = param(False, "measure how the clients drift apart, in every evaluated round")
+    track: str | None = param(None, "log every round live for a tracker", choices=("tensorboard", "mlflow"))
     checkpoint_every: int = param(1, "write a checkpoint every so many rounds (and after the last)", low=1)
     states: str = param("memory", "where the clients' states are kept between rounds", choices=("memory", "disk"))
     engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector"))
@@ -87,6 +89,10 @@ class Config(Named):
     def passes(self) -> int:
         """Local epochs of a round; a round of so many ``steps`` counts as one."""
         return 1 if self.steps is not None else self.epochs or 5
+
+    def evaluates(self, t: int) -> bool:
+        """Whether the model is evaluated after round ``t``."""
+        return t % self.eval_every == 0 or t == self.rounds
 
     def changed(self, **values: Any) -> Config:
         """The same run with other values; an unknown name is an error."""

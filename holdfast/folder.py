@@ -14,14 +14,18 @@ from holdfast.errors import HoldfastError
 from holdfast.history import Record, read_history
 
 if TYPE_CHECKING:
+    from holdfast.data.federation import Federation
     from holdfast.method import Method
     from holdfast.part import Part
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
 DIVERGED = "diverged.txt"  # why a run of a comparison ended early
-OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, DIVERGED, "report.html")
+SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
+PAGES = ("report.html", "report_files", "tensorboard", "mlflow")
+OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, DIVERGED, SPLIT, *PAGES)
+LISTED = 200  # clients; the counts of larger federations are not kept
 # What a resumed run may set anew.
-MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what", "states")
+MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what", "states", "drift", "track")
 
 
 class RunFolder:
@@ -54,6 +58,13 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / HISTORY).write_text("")
         write_whole(self.path / CONFIG, config.to_toml())
+
+    def note_split(self, federation: Federation) -> None:
+        """Keep who holds what, for the report: the data may be gone by then."""
+        found: dict[str, Any] = {"classes": list(federation.data.classes)}
+        if federation.clients <= LISTED:
+            found["counts"] = federation.deal.counts(federation.data.y.cpu().numpy(), federation.classes).tolist()
+        write_whole(self.path / SPLIT, json.dumps(found) + "\n")
 
     def stored(self) -> Config:
         """The config of the run that is here."""

@@ -25,6 +25,7 @@ class Record:
     download_bytes: int
     cohort: list[int]
     skipped: list[int] = field(default_factory=list)  # clients whose update was not finite
+    drift: dict[str, float] = field(default_factory=dict)  # with --drift, in rounds with evaluation
 
     def line(self) -> str:
         known = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}

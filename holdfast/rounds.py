@@ -30,6 +30,7 @@ from holdfast.parts.clip import Clip
 from holdfast.parts.decay import Decay
 from holdfast.personal import TUNED, personalise
 from holdfast.simulation import Simulation
+from holdfast.track import require, tracked
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,14 @@ def carry_out(
 
     A ``federation`` that is given must be the one the config describes: runs that share it need not deal it again.
     """
+    where = folder.path if folder is not None else None
+    require(config, where)
     with arithmetic(config.precision):
         simulation = prepare(config, method, federation, model)
         history = _open(folder, simulation, resume, overwrite)
         on_start(simulation, len(history))
-        score = _rounds(simulation, folder, history, on_round, stop)
+        with tracked(config, where, len(history), on_round) as told:
+            score = _rounds(simulation, folder, history, told, stop)
         finished = len(history) >= config.rounds
         if finished and score is None:  # a run that was finished before
             score = evaluate(simulation.net, simulation.server.served(), simulation.federation)
@@ -227,6 +231,7 @@ def _open(folder: RunFolder | None, simulation: Simulation, resume: bool, overwr
         return []
     if not resume:
         folder.create(simulation.config, overwrite)
+        folder.note_split(simulation.federation)
         return []
     done = checkpoint.load(folder.checkpoint, simulation.server, simulation.clients)
     return folder.reopen(simulation.config, done)
@@ -246,7 +251,7 @@ def _rounds(
         played = simulation.play(t)
         last = t == config.rounds
         score = None
-        if t % config.eval_every == 0 or last:
+        if config.evaluates(t):
             score = evaluate(simulation.net, simulation.server.served(), simulation.federation)
         record = Record(
             round=t,
@@ -258,6 +263,7 @@ def _rounds(
             download_bytes=played.download_bytes,
             cohort=played.cohort,
             skipped=played.skipped,
+            drift=played.drift,
         )
         history.append(record)
         stopping = stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from holdfast.clients import Clients, finite_rows, nbytes
 from holdfast.config import Config
 from holdfast.data.federation import Federation
 from holdfast.draw import draw
+from holdfast.drift import measure
 from holdfast.engines.choose import build, choose, compiles, products, workers
 from holdfast.engines.cohort import Cohort, Trained
 from holdfast.engines.replay import Room
@@ -42,6 +43,7 @@ class Played:
     train_loss: float
     upload_bytes: int
     download_bytes: int
+    drift: dict[str, float] = field(default_factory=dict)
 
 
 class Simulation:
@@ -111,7 +113,9 @@ class Simulation:
         sent, received = self._survey(r)
         down, up = down + sent, up + received
         loss = (r.n * kept.loss).sum() / r.n.sum()
-        return Played(ids.tolist(), skipped, float(loss), up, down)
+        looked = self.config.drift and self.config.evaluates(t)
+        drift = measure(r, self.server.served(), who.counts, self.federation) if looked else {}
+        return Played(ids.tolist(), skipped, float(loss), up, down, drift)
 
     def job(self, t: int, messages: PerPart) -> Job:
         """What every client is told in round ``t``."""

@@ -13,7 +13,7 @@ from rich.console import Console
 from holdfast.data.skew import effective_classes, feature_shift, figures, gini, total_variation
 from holdfast.data.splits import Deal, Noise, deal
 from holdfast.data.splits.dealt import gather
-from holdfast.report.split import png, record, terminal
+from holdfast.reports.split import png, record, terminal
 
 TENS = np.tile(np.arange(10), 30)
 

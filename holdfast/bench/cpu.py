@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.bench.ceiling import ceiling
+from holdfast.bench.peers import compare
 from holdfast.bench.row import Row
 from holdfast.bench.workload import Rounds, fastest, images, plain_round
 from holdfast.data.federation import Federation
 
-SUITE = "A round on the CPU (100 clients of 600 samples, 10 per round, 1 epoch, batch 32)"
+SUITE = "A round on the CPU against plain PyTorch (100 clients of 600 samples, 10 per round, 1 epoch, batch 32)"
+PEERS = "The same round in other frameworks"
 COHORT, BATCH = 10, 32
 # model, how often each is timed, and the ways to run it
 CASES: list[tuple[str, int, dict[str, dict[str, Any]]]] = [
@@ -41,3 +43,21 @@ def case(model: str, times: int, ways: dict[str, dict[str, Any]], fed: Federatio
     limit = ceiling(model, fed.shape, COHORT, BATCH, steps=19, device="cpu", precision="fp32")
     for way in ours:
         yield Row(SUITE, f"{model}, {way}", best[way] * 1e3, "ms", best["plain"] * 1e3, limit)
+
+
+def others() -> Iterator[Row]:
+    """The same round in the frameworks that are installed, each at its own best, against our fastest way in fp32."""
+    fed = images((1, 28, 28), 600, 100)
+    models = [model for model, _, _ in CASES]
+    ours = {}
+    for model, times, ways in CASES:
+        settings = next(iter(ways.values()))
+        play = Rounds("fedavg", fed, model=model, cohort=COHORT, epochs=1, batch=BATCH, device="cpu", **settings)
+        play()
+        ours[model] = fastest(play, times) * 1e3
+    for found in compare(models, rounds=5):
+        if "error" in found:
+            print(f"{found['peer']} {found.get('model', '')}: {found['error']}", flush=True)
+            continue
+        what = f"{found['model']}, {found['peer']} {found['version']}"
+        yield Row(PEERS, what, ours[found["model"]], "ms", found["seconds_per_round"] * 1e3)

@@ -15,8 +15,8 @@ from holdfast.bench.workload import Rounds, fastest, images, plain_round, simula
 from holdfast.data.federation import Federation
 from holdfast.rounds import arithmetic
 
-STEP = "One local step of 10 clients, batch 50, on 32 x 32 images"
-SUM = "What a sum costs: one local step of 10 clients, batch 50, FedBug's CNN, TF32"
+STEP = "One local step of 10 clients, batch 50, on 32 x 32 images, against plain PyTorch"
+SUM = "What a sum costs in one local step of 10 clients, batch 50, FedBug's CNN, TF32"
 WHOLE = "Whole runs, evaluation every 10 rounds included"
 CHECK = "Relative difference to the loop engine on the CPU, float64, three rounds of ragged clients"
 COHORT, BATCH, SAMPLES, STEPS = 10, 50, 500, 100

@@ -76,6 +76,4 @@ def measured(suites: Sequence[str], asked: argparse.Namespace) -> Iterator[Row]:
         else:
             yield from {"cpu": cpu.rows, "sums": gpu.sums, "check": gpu.check, "scale": scale.rows}[name]()
     if asked.peers:
-        from holdfast.bench import peers
-
-        yield from peers.rows()
+        yield from cpu.others()

@@ -14,24 +14,24 @@ import torch
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of ours, beside plain PyTorch's where there is one, both measured in this run."""
+    """A figure of ours, beside the baseline's where there is one, both measured in this run."""
 
     suite: str
     what: str
     ours: float
     unit: str = "ms"
-    plain: float | None = None
+    base: float | None = None
     note: str = ""
 
     @property
     def ratio(self) -> float | None:
-        return self.plain / self.ours if self.plain is not None and self.ours else None
+        return self.base / self.ours if self.base is not None and self.ours else None
 
     def line(self) -> str:
         """The row of a Markdown table."""
-        plain = "" if self.plain is None else f"{number(self.plain)} {self.unit}"
+        base = "" if self.base is None else f"{number(self.base)} {self.unit}"
         ratio = "" if self.ratio is None else f"{self.ratio:.1f}"
-        return f"| {self.what} | {plain} | {number(self.ours)} {self.unit} | {ratio} | {self.note} |"
+        return f"| {self.what} | {base} | {number(self.ours)} {self.unit} | {ratio} | {self.note} |"
 
 
 def number(value: float) -> str:
@@ -49,7 +49,7 @@ def markdown(rows: Iterable[Row]) -> str:
     for row in rows:
         if row.suite != suite:
             suite = row.suite
-            text += f"\n**{suite}**\n\n| | plain PyTorch | Holdfast | ratio | |\n|---|---|---|---|---|\n"
+            text += f"\n**{suite}**\n\n| | baseline | Holdfast | ratio | |\n|---|---|---|---|---|\n"
         text += row.line() + "\n"
     return text.lstrip("\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,29 +42,29 @@ def simulation(method: str, fed: Federation, **settings: Any) -> Simulation:
 def plain_round(
     model: str, fed: Federation, cohort: int, batch: int, device: str, precision: str
 ) -> Callable[[], None]:
-    """One epoch of each of some clients, each a new module and an SGD of its own, then their mean: plain eager PyTorch
+    """One epoch of each of some clients, each a module and an SGD of its own, then their mean: plain eager PyTorch
     with all data on the device."""
     x = ((fed.data.x.float() / 255 - 0.5) / 0.25).to(device)
     y = fed.data.y.to(device)
     own = [torch.from_numpy(fed.deal.client(i)).to(device) for i in range(cohort)]
     start = make(model, fed.shape, fed.classes).to(device)
+    modules = [copy.deepcopy(start) for _ in own]
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in modules]
 
-    def client(samples: torch.Tensor) -> dict[str, torch.Tensor]:
-        module = make(model, fed.shape, fed.classes).to(device)
-        module.load_state_dict(start.state_dict())
-        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-        for index in torch.split(samples[torch.randperm(len(samples), device=device)], batch):
-            optimizer.zero_grad()
+    def client(i: int) -> dict[str, torch.Tensor]:
+        modules[i].load_state_dict(start.state_dict())
+        for index in torch.split(own[i][torch.randperm(len(own[i]), device=device)], batch):
+            optimizers[i].zero_grad()
             with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
-                loss = F.cross_entropy(module(x[index]).float(), y[index])
+                loss = F.cross_entropy(modules[i](x[index]).float(), y[index])
             torch.autograd.backward(loss)
-            optimizer.step()
-        return module.state_dict()
+            optimizers[i].step()
+        return modules[i].state_dict()
 
     def play() -> None:
         total = {k: torch.zeros_like(v) for k, v in start.state_dict().items()}
-        for samples in own:
-            for name, value in client(samples).items():
+        for i in range(cohort):
+            for name, value in client(i).items():
                 total[name] += value / cohort
 
     return play

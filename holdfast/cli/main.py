@@ -12,6 +12,7 @@ COMMANDS = {
     "run": ("holdfast.cli.run", "Train a federation with a method."),
     "compare": ("holdfast.cli.compare", "Compare methods on the same federations, cohorts and batches."),
     "reproduce": ("holdfast.cli.reproduce", "Run a paper's tables, and put ours beside the published numbers."),
+    "report": ("holdfast.cli.report", "Write a page that shows a run or a comparison."),
     "methods": ("holdfast.cli.methods", "List the methods, or show one."),
     "split": ("holdfast.cli.split", "Show how a split deals the data to clients."),
     "data": ("holdfast.cli.data", "List and fetch data sets."),

@@ -21,7 +21,7 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     """Show how a split deals the data: clients x classes, sizes, and how unlike the clients are."""
     from holdfast.data.federation import federate
     from holdfast.data.sources import load
-    from holdfast.report import split as report
+    from holdfast.reports import split as report
 
     config = Config().changed(**given(flags))
     data = load(config.data, Path(config.data_dir) if config.data_dir else None)

@@ -1,0 +1,201 @@
+"""The charts of a report, described once: the page draws them with plotly, their still twins are made by matplotlib."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.drift import MEASURES, PER_CLASS
+from holdfast.reports import words
+
+Number = float | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """The mean over seeds, and the standard deviation where there are several."""
+
+    label: str
+    x: list[int]
+    y: list[Number]
+    spread: list[Number]
+    hue: int  # number of its colour
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Curves over rounds."""
+
+    key: str
+    title: str
+    note: str
+    series: list[Line]
+    percent: bool = False
+    kind: str = "lines"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar per category; a value that was never reached is None."""
+
+    label: str
+    values: list[Number]
+    texts: list[str]
+    hue: int
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars in groups."""
+
+    key: str
+    title: str
+    note: str
+    categories: list[str]
+    series: list[Bar]
+    most: float | None = None  # the axis ends here
+    kind: str = "bars"
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A table of shades: rows downwards, columns across."""
+
+    key: str
+    title: str
+    note: str
+    rows: list[str]
+    columns: list[str]
+    values: list[list[Number]]
+    across: str
+    down: str
+    percent: bool = False
+    kind: str = "heat"
+
+
+Chart = Lines | Bars | Heat
+
+
+def mean(values: Sequence[Number]) -> Number:
+    known = [v for v in values if v is not None]
+    return statistics.fmean(known) if known else None
+
+
+def deviation(values: Sequence[Number]) -> Number:
+    known = [v for v in values if v is not None]
+    return statistics.stdev(known) if len(known) > 1 else None
+
+
+def line(label: str, hue: int, rounds: list[int], rows: Sequence[Sequence[Number]]) -> Line:
+    """The curve of several seeds."""
+    columns = list(zip(*rows, strict=True))
+    return Line(label, rounds, [mean(c) for c in columns], [deviation(c) for c in columns], hue)
+
+
+def hued(study: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """The entries with their colours: the first is neutral, unless it is alone."""
+    entries = study["entries"]
+    return list(enumerate(entries, 0 if len(entries) > 1 else 1))
+
+
+# ------------------------------------------------------------------------------------------------------- curves
+def curve(study: dict[str, Any], name: str, key: str, title: str, note: str, percent: bool = False) -> list[Chart]:
+    series = [
+        line(e["label"], i, e["curves"]["rounds"], e["curves"][name]) for i, e in hued(study) if e["curves"].get(name)
+    ]
+    found = [s for s in series if any(v is not None for v in s.y)]
+    return [Lines(key, title, note, found, percent)] if found else []
+
+
+def accuracy(study: dict[str, Any]) -> list[Chart]:
+    return curve(study, "test_accuracy", "accuracy", "Test accuracy", "of the global model after each round", True)
+
+
+def losses(study: dict[str, Any]) -> list[Chart]:
+    test = curve(study, "test_loss", "test-loss", "Test loss", "cross-entropy of the global model on the test data")
+    train = curve(study, "train_loss", "train-loss", "Training loss", "what the clients saw in their local steps")
+    return test + train
+
+
+def drift(study: dict[str, Any]) -> list[Chart]:
+    """One chart per measure, in the order in which they are explained."""
+    found: list[Chart] = []
+    for m in MEASURES:
+        told = [(i, e, e.get("drift", {}).get(m.name)) for i, e in hued(study)]
+        series = [line(e["label"], i, d["rounds"], d["values"]) for i, e, d in told if d and d["rounds"]]
+        if series:
+            found.append(Lines(f"drift-{m.name.replace('_', '-')}", m.title, m.meaning, series))
+    return found
+
+
+def feature_norms(study: dict[str, Any]) -> list[Chart]:
+    """The feature norm of every class, over the rounds of a single run."""
+    figures = study["entries"][0].get("drift", {})
+    names = [(c, f"{PER_CLASS}{number}") for number, c in enumerate(study["classes"])]
+    known = [(c, figures[name]) for c, name in names if name in figures]
+    if len(study["entries"]) > 1 or not known:
+        return []
+    rounds = known[0][1]["rounds"]
+    values = [[mean(column) for column in zip(*figure["values"], strict=True)] for _, figure in known]
+    title, note = "Feature norms by class", "mean length of the features that the global model gives a class"
+    rows = [c for c, _ in known]
+    return [Heat("feature-norms", title, note, rows, [str(t) for t in rounds], values, "round", "class")]
+
+
+# ------------------------------------------------------------------------------------------------- cost to target
+def costs(study: dict[str, Any]) -> list[Chart]:
+    """Rounds, time and traffic until each target accuracy was reached first."""
+    kinds: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
+        ("rounds", "Rounds", words.count), ("seconds", "Time", words.seconds), ("bytes", "Traffic", words.traffic),
+    )  # fmt: skip
+    targets = study["targets"]
+    if not targets:
+        return []
+    found: list[Chart] = []
+    for name, title, show in kinds:
+        series = [cost(e, name, i, show) for i, e in hued(study)]
+        categories = [f"{100 * t:g} %" for t in targets]
+        note = {"rounds": "of communication", "seconds": "of computing, evaluation included", "bytes": "up and down"}
+        found.append(Bars(f"to-target-{name}", f"{title} to target", note[name], categories, series))
+    return found
+
+
+def cost(entry: dict[str, Any], name: str, hue: int, show: Callable[[Number], str]) -> Bar:
+    values, texts = [], []
+    for target in entry["targets"]:
+        reached = [v for v in target[name] if v is not None]
+        values.append(mean(reached))
+        some = f" ({len(reached)} of {len(target[name])} seeds)" if len(reached) < len(target[name]) else ""
+        texts.append(show(values[-1]) + some if reached else "never")
+    return Bar(entry["label"], values, texts, hue)
+
+
+# --------------------------------------------------------------------------------------------------- by class, split
+def by_class(study: dict[str, Any]) -> list[Chart]:
+    """Methods by classes; the bars of one method when there is no other."""
+    told = [(i, e) for i, e in hued(study) if (e.get("by_class") or {}).get("mean")]
+    classes = [str(c) for c in study["classes"]]
+    title, note = "Accuracy by class", "on the test data, after the last round"
+    if not told:
+        return []
+    if len(told) == 1:
+        hue, only = told[0]
+        values = only["by_class"]["mean"]
+        bar = Bar(only["label"], values, [words.percent(v) for v in values], hue)
+        return [Bars("by-class", title, note, classes, [bar], most=1.0)]
+    values = [e["by_class"]["mean"] for _, e in told]
+    return [Heat("by-class", title, note, [e["label"] for _, e in told], classes, values, "class", "", percent=True)]
+
+
+def split(study: dict[str, Any]) -> list[Chart]:
+    counts = (study.get("split") or {}).get("counts")
+    if not counts:
+        return []
+    rows = [str(c) for c in study["classes"]]
+    values: list[list[Number]] = [[client[c] for client in counts] for c in range(len(rows))]
+    columns = [str(i) for i in range(len(counts))]
+    return [
+        Heat("split", "Who holds what", "samples of every client and class", rows, columns, values, "client", "class")
+    ]

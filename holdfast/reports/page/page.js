@@ -1,0 +1,165 @@
+"use strict";
+// Draws the charts described in #charts. Colours come from the style sheet, so that light and dark are decided there.
+(() => {
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+  const root = document.documentElement;
+  const HUES = 8, NARROW = 560;
+  const hidden = new Set();
+  const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const hue = (number) => css(`--hue${number % HUES}`);
+  const faint = (colour, share) => colour + Math.round(255 * share).toString(16).padStart(2, "0");
+  // plotly reads tags in texts: names are shown as they are
+  const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const known = (values) => values.filter((v) => v !== null);
+  const shorten = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+
+  function layout(height, margin) {
+    return {
+      height, margin, showlegend: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: css("--muted") },
+      hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--ink"), size: 13 }, align: "left" },
+      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    };
+  }
+  const axis = (more) => ({ showgrid: false, zeroline: false, showline: false, ticks: "", automargin: true, ...more });
+
+  function number(value) {
+    const size = Math.abs(value);
+    return size >= 100 ? ",.0f" : size >= 1 ? ",.2f" : ".3f";
+  }
+
+  function lines(chart, width) {
+    const shown = chart.series.filter((s) => !hidden.has(s.label));
+    const direct = width >= NARROW && chart.series.length > 1;
+    const bands = [], curves = [], ends = [];
+    let low = Infinity, high = -Infinity;
+    for (const s of shown) {
+      const colour = hue(s.hue);
+      const at = s.x.map((_, i) => i).filter((i) => s.y[i] !== null);
+      const up = at.map((i) => s.y[i] + (s.spread[i] ?? 0)), down = at.map((i) => s.y[i] - (s.spread[i] ?? 0));
+      low = Math.min(low, ...down);
+      high = Math.max(high, ...up);
+      if (at.some((i) => s.spread[i])) {
+        const x = at.map((i) => s.x[i]);
+        bands.push({ x: [...x, ...x.toReversed()], y: [...up, ...down.toReversed()], fill: "toself", mode: "lines", hoverinfo: "skip",
+          fillcolor: faint(colour, shown.length > 3 ? 0.09 : 0.15), line: { width: 0, shape: "linear" } });
+      }
+      const shape = chart.percent ? ".1%" : number(Math.max(...known(s.y).map(Math.abs)));
+      const spread = s.spread.map((v) => (v === null ? "" : " ± " + (chart.percent ? (100 * v).toFixed(1) : v.toPrecision(2))));
+      curves.push({ x: s.x, y: s.y, name: plain(s.label), customdata: spread, mode: s.x.length > 1 ? "lines" : "markers",
+        hovertemplate: `%{y:${shape}}%{customdata}<extra>${plain(shorten(s.label, 28))}</extra>`, meta: s.label,
+        line: { color: colour, width: 2.2, dash: s.hue < HUES ? "solid" : "dash" }, marker: { color: colour, size: 8 } });
+      if (at.length) ends.push({ y: s.y[at[at.length - 1]], x: s.x[at[at.length - 1]], label: s.label, colour });
+    }
+    if (!(high > low)) { high += 0.5; low -= 0.5; }
+    const room = 0.06 * (high - low), height = width < NARROW ? 260 : chart.key === "accuracy" ? 400 : 300;
+    const right = direct ? Math.min(200, 16 + 7 * Math.max(0, ...ends.map((e) => Math.min(28, e.label.length)))) : 14;
+    const margin = { l: 46, r: right, t: 10, b: 40 };
+    const range = [low - room, high + room];
+    for (const e of ends) e.at = (e.y - range[0]) / (range[1] - range[0]);
+    spreadOut(ends, 17 / (height - margin.t - margin.b));
+    return { data: [...bands, ...curves], layout: { ...layout(height, margin), hovermode: "x unified",
+      xaxis: axis({ title: { text: "round", standoff: 8, font: { size: 12.5 } }, tickformat: "d", tick0: 0, dtick: step(chart, width / 80), unifiedhovertitle: { text: "round %{x}" },
+        spikecolor: css("--muted"), spikethickness: 1, spikedash: "solid" }),
+      yaxis: axis({ range, showgrid: true, gridcolor: css("--line"), tickformat: chart.percent ? ".0%" : "~g", nticks: 6 }),
+      annotations: direct ? ends.map((e) => ({ x: 1, xref: "paper", y: e.at, yref: "paper", xanchor: "left", yanchor: "middle", showarrow: false,
+        text: plain(shorten(e.label, 28)), font: { color: e.colour, size: 12.5 }, xshift: 6 })) : [] } };
+  }
+
+  // rounds are whole numbers: 1, 2, 5, 10, 20, ... between ticks
+  function step(chart, most) {
+    const rounds = chart.series.flatMap((s) => s.x), span = Math.max(...rounds) - Math.min(...rounds);
+    for (let unit = 1; ; unit *= 10) {
+      for (const times of [1, 2, 5]) if (span / (unit * times) <= most) return unit * times;
+    }
+  }
+
+  function spreadOut(ends, gap) {
+    ends.sort((a, b) => a.at - b.at);
+    for (let turn = 0; turn < 50; turn++) {
+      for (let i = 1; i < ends.length; i++) {
+        const short = gap - (ends[i].at - ends[i - 1].at);
+        if (short > 1e-9) { ends[i - 1].at -= short / 2; ends[i].at += short / 2; }
+      }
+    }
+    let top = 1;
+    for (const e of ends.toReversed()) { e.at = Math.min(e.at, top); top = e.at - gap; }
+  }
+
+  function bars(chart, width) {
+    const shown = chart.series.filter((s) => !hidden.has(s.label));
+    const top = chart.most ?? Math.max(1e-9, ...chart.series.flatMap((s) => known(s.values)));
+    const named = chart.series.length > 1 && width >= NARROW;
+    const data = shown.map((s) => {
+      const texts = s.texts.map((t) => (named ? `${t}  ${plain(shorten(s.label, 28))}` : t));
+      return { type: "bar", orientation: "h", y: chart.categories.map(plain), x: s.values.map((v) => v ?? 0), text: texts, meta: s.label,
+        textposition: "outside", cliponaxis: false, textfont: { color: css("--ink"), size: 12.5 }, marker: { color: hue(s.hue) },
+        customdata: s.texts, hovertemplate: `${plain(s.label)}<br>%{y}: %{customdata}<extra></extra>` };
+    });
+    const height = 30 + chart.categories.length * (10 + 24 * Math.max(1, shown.length));
+    const letters = Math.max(...shown.flatMap((s) => s.texts.map((t) => t.length + (named ? Math.min(28, s.label.length) + 2 : 0))), 4);
+    const room = Math.min(0.6, (letters * 7.2 + 10) / Math.max(120, width - 60));
+    return { data, layout: { ...layout(height, { l: 10, r: 8, t: 6, b: 8 }), barmode: "group", bargap: 0.16, bargroupgap: 0.1, hovermode: "closest",
+      xaxis: axis({ range: [0, top / (1 - room)], showticklabels: false, fixedrange: true }),
+      yaxis: axis({ autorange: "reversed", type: "category", fixedrange: true, ticksuffix: " ", tickfont: { color: css("--ink") } }) } };
+  }
+
+  function heat(chart, width) {
+    const counted = chart.key === "split";
+    const all = known(chart.values.flat());
+    const root = (v) => (v === null ? null : counted ? Math.sqrt(v) : v);
+    const high = counted ? Math.max(1, ...all, (6 * all.reduce((a, b) => a + b, 0)) / all.length) : Math.max(...all);
+    const [zmin, zmax] = counted ? [0, Math.sqrt(high)] : [Math.min(...all), high];
+    const cell = (width - 90) / chart.columns.length;
+    const format = (v) => (v === null || (counted && v === 0) ? "" : chart.percent ? (100 * v).toFixed(0) : v.toFixed(0));
+    const written = cell >= 19;
+    const scale = [0, 1, 2, 3, 4].map((i) => [i / 4, css(`--heat${i}`)]);
+    const what = chart.percent ? "%{customdata:.1%}" : counted ? "%{customdata:.0f} samples" : "%{customdata:.2f}";
+    const where = chart.down ? `${chart.down} %{y}, ${chart.across} %{x}` : `%{y}, ${chart.across} %{x}`;
+    const rows = chart.rows.map((r) => plain(shorten(r, width < NARROW ? 12 : 30)));
+    const height = 50 + Math.min(560, Math.max(24, Math.min(34, 480 / chart.rows.length)) * chart.rows.length);
+    const gap = cell > 14 ? 2 : 0;
+    return { data: [{ type: "heatmap", z: chart.values.map((row) => row.map(root)), customdata: chart.values, zmin, zmax, colorscale: scale,
+        x: chart.columns.map((_, i) => i), y: chart.rows.map((_, i) => i), text: chart.values.map((row) => row.map(format)), texttemplate: written ? "%{text}" : "",
+        textfont: { size: Math.min(12, Math.max(9, cell / 2.6)) }, showscale: false, xgap: gap, ygap: gap, hoverongaps: false,
+        hovertext: chart.values.map((row, r) => row.map((_, c) => where.replace("%{y}", plain(chart.rows[r])).replace("%{x}", plain(chart.columns[c])))),
+        hovertemplate: `%{hovertext}<br>${what}<extra></extra>` }],
+      layout: { ...layout(height, { l: 10, r: 8, t: 6, b: 36 }), hovermode: "closest",
+        xaxis: axis({ title: { text: chart.across, standoff: 6, font: { size: 12.5 } }, fixedrange: true, tickangle: 0, ...ticks(chart.columns, Math.floor((width - 90) / (9 + 8 * Math.max(...chart.columns.map((c) => Math.min(9, c.length)))))) }),
+        yaxis: axis({ autorange: "reversed", fixedrange: true, ticksuffix: " ", title: { text: chart.down, standoff: 6, font: { size: 12.5 } }, ...ticks(rows, 40) }) } };
+  }
+
+  function ticks(names, most) {
+    const every = Math.max(1, Math.ceil(names.length / Math.max(1, most)));
+    const at = names.map((_, i) => i).filter((i) => i % every === 0);
+    return { tickmode: "array", tickvals: at, ticktext: at.map((i) => plain(shorten(names[i], 30))) };
+  }
+
+  const makers = { lines, bars, heat };
+  function draw() {
+    for (const chart of charts) {
+      const place = document.getElementById(`plot-${chart.key}`);
+      const figure = makers[chart.kind](chart, place.clientWidth);
+      Plotly.react(place, figure.data, figure.layout, { displayModeBar: false, responsive: false });
+    }
+  }
+
+  root.classList.add("js");
+  draw();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  let width = root.clientWidth, waiting;
+  addEventListener("resize", () => {
+    if (root.clientWidth === width) return;
+    width = root.clientWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(draw, 120);
+  });
+  for (const button of document.querySelectorAll(".legend button")) {
+    button.addEventListener("click", () => {
+      const label = button.dataset.label, off = hidden.has(label);
+      if (off) hidden.delete(label); else hidden.add(label);
+      button.setAttribute("aria-pressed", String(off));
+      draw();
+    });
+  }
+})();

@@ -1,0 +1,274 @@
+"""``holdfast report``: what the page says, its files, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from studies import study, write
+from test_cli import call, good
+
+import holdfast
+from holdfast.cli.options import given
+from holdfast.cli.run import command as run_command
+from holdfast.config import FIELDS
+from holdfast.drift import MEASURES
+from holdfast.reports import charts
+from holdfast.reports.page import facts
+from holdfast.reports.study import TARGETS, read_run, read_study
+from holdfast.reports.words import percent
+
+CURVES = ("test_accuracy", "test_loss", "train_loss")
+EVIL = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">\'"&$x$'
+
+
+class Reader(HTMLParser):
+    """The texts and the elements of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.code = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.code = tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.code = False
+
+    def handle_data(self, data: str) -> None:
+        if not self.code:
+            self.texts.append(" ".join(data.split()))
+
+    @property
+    def text(self) -> str:
+        return " ".join(t for t in self.texts if t)
+
+    def links(self) -> list[str]:
+        return [a[k] or "" for _, a in self.tags for k in ("href", "src") if k in a]
+
+
+def read(path: Path) -> Reader:
+    return Reader(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    holdfast.run("fedbug(0.4)", out=folder, drift=True, rounds=12, epochs=2, split="dirichlet(0.2)", lr=0.2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison, with its report."""
+    folder = write(tmp_path_factory.mktemp("compare"), study())
+    holdfast.report(folder)
+    return folder
+
+
+# -- what the page says ----------------------------------------------------------------------------------------------
+def test_a_run(ran: Path) -> None:
+    page = holdfast.report(ran)
+    assert page == ran / "report.html"
+    found = read(page)
+    summary = json.loads((ran / "summary.json").read_text())
+    assert percent(summary["final_accuracy"]) in found.text
+    assert percent(summary["best_accuracy"]) in found.text
+    assert "dirichlet(0.2) over 20 clients" in found.text
+    for measure in MEASURES:
+        assert measure.meaning in found.text
+    assert (ran / "config.toml").read_text().splitlines()[0] in found.text
+
+
+def test_a_comparison(compared: Path) -> None:
+    found = read(compared / "report.html")
+    made = json.loads((compared / "compare.json").read_text())
+    for e in made["entries"]:
+        final = e["accuracy"]["final"]
+        assert e["label"] in found.text
+        assert f"{100 * final['mean']:.1f} ± {100 * final['std']:.1f} %" in found.text
+    assert made["command"] in found.text
+    assert "3 seeds" in found.text
+    assert "never" in found.text  # the slowest methods do not get to 90 %
+    for measure in MEASURES:
+        assert measure.meaning in found.text
+
+
+def test_every_chart_has_its_still_twin(compared: Path) -> None:
+    found = read(compared / "report.html")
+    plots = [
+        a["id"].removeprefix("plot-")
+        for tag, a in found.tags
+        if tag == "div" and (a.get("id") or "").startswith("plot-")
+    ]
+    assert len(plots) == len(set(plots)) == 1 + 2 + 3 + 1 + 1 + len(MEASURES)
+    beside = compared / "report_files"
+    assert {p.name for p in beside.iterdir()} == {f"{key}.{kind}" for key in plots for kind in ("png", "svg")}
+    for key in plots:
+        assert f"report_files/{key}.png" in found.links()
+        with Image.open(beside / f"{key}.png") as image:
+            assert image.width > 1000
+        assert ET.parse(beside / f"{key}.svg").getroot().tag.endswith("svg")
+    inline = [link for link in found.links() if link.startswith("data:image/svg+xml")]
+    assert len(inline) == len(plots)
+
+
+def test_the_page_needs_nothing_else(compared: Path) -> None:
+    found = read(compared / "report.html")
+    assert all(link.startswith(("data:", "report_files/")) for link in found.links())
+    assert not [tag for tag, a in found.tags if tag in ("link", "iframe", "object")]
+
+
+def test_the_same_study_gives_the_same_page_anywhere(compared: Path, tmp_path: Path) -> None:
+    page = tmp_path / "new" / "mine.html"
+    assert str(page) in good("report", str(compared), "--out", str(page)).out
+    assert (tmp_path / "new" / "mine_files" / "accuracy.svg").exists()
+    text = page.read_text(encoding="utf-8").replace("mine_files/", "report_files/")
+    assert text == (compared / "report.html").read_text(encoding="utf-8")
+
+
+def test_names_are_texts(tmp_path: Path) -> None:
+    made = study(("fedavg", EVIL), seeds=1, rounds=2, drift=False)
+    made["settings"] |= {"data": EVIL, "split": EVIL, EVIL: EVIL}
+    made |= {"command": EVIL, "classes": [EVIL] * 10, "device": EVIL, "date": EVIL, "holdfast": EVIL, "torch": EVIL}
+    page = holdfast.report(write(tmp_path, made))
+    found = read(page)
+    assert EVIL in found.text
+    assert sum(tag == "script" for tag, _ in found.tags) == 3  # the data, plotly, and the page's own
+    assert not [a for _, a in found.tags if "onerror" in a]
+    svg = (tmp_path / "report_files" / "accuracy.svg").read_text()
+    assert "<script" not in svg
+    assert EVIL[:31] in "".join(ET.fromstring(svg).itertext())
+
+
+# -- what there is ---------------------------------------------------------------------------------------------------
+def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
+    made = study(seeds=1, rounds=2, drift=False, split={}, targets=[])
+    for e in made["entries"]:
+        e |= {"by_class": {"mean": None, "values": []}, "targets": [], "difference": None}
+    found = read(holdfast.report(write(tmp_path, made)))
+    ids = [a.get("id") for tag, a in found.tags if tag == "section"]
+    assert ids == [None, "results", "accuracy", "loss", "setup"]
+    assert "±" not in found.text
+
+
+def test_a_method_that_diverged(tmp_path: Path) -> None:
+    made = study(rounds=2, drift=False)
+    worst = made["entries"][1]
+    nothing = {"mean": None, "std": None, "values": [None] * 3}
+    worst |= dict.fromkeys(("kappa", "rho", "seconds", "bytes"), nothing)
+    worst |= {
+        "difference": None,
+        "by_class": {"mean": None},
+        "accuracy": dict.fromkeys(("final", "best", "last5"), nothing),
+    }
+    made["entries"][2]["verdict"] = "no difference seen"
+    worst |= {"diverged": [{"seed": s, "why": "NaN"} for s in range(3)], "leaks_test_data": True}
+    worst["targets"] = [{"target": t, **dict.fromkeys(("rounds", "seconds", "bytes"), [None] * 3)} for t in (0.6, 0.9)]
+    worst["curves"] = {"rounds": []} | {name: [[], [], []] for name in CURVES}
+    found = read(holdfast.report(write(tmp_path, made)))
+    assert "diverged with seed 2" in found.text
+    assert "leaks test data" in found.text
+    assert "no difference seen" in found.text
+
+
+def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
+    stops = iter([False, True])
+    holdfast.run("fedavg", out=tmp_path / "a", rounds=5, epochs=1, stop=lambda: next(stops))
+    assert facts(read_run(tmp_path / "a"))[-1] == "2 of 5 rounds so far"
+
+
+def test_a_run_on_own_data_shows_its_split(tmp_path: Path) -> None:
+    data = holdfast.load("digits")
+    federation = holdfast.federate(data, "shards(2)", clients=5)
+    holdfast.run("fedavg", federation, out=tmp_path / "a", rounds=1, epochs=1)
+    kept = json.loads((tmp_path / "a" / "split.json").read_text())
+    assert kept["counts"] == federation.deal.counts(data.y.numpy(), 10).tolist()
+    assert charts.split(read_run(tmp_path / "a"))[0].values == [
+        list(map(float, c)) for c in zip(*kept["counts"], strict=True)
+    ]
+
+
+def test_large_federations_have_no_heat_map(tmp_path: Path) -> None:
+    holdfast.run("fedavg", out=tmp_path / "a", rounds=1, epochs=1, clients=201, cohort=2, split="iid")
+    assert "counts" not in json.loads((tmp_path / "a" / "split.json").read_text())
+    assert not charts.split(read_run(tmp_path / "a"))
+
+
+def test_targets_of_a_run_are_where_it_got_first(ran: Path) -> None:
+    found = read_run(ran)
+    lines = [json.loads(line) for line in (ran / "history.jsonl").read_text().splitlines()]
+    assert found["targets"] == [t for t in TARGETS if max(r["test_accuracy"] for r in lines) >= t]
+    assert found["targets"]
+    for target in found["entries"][0]["targets"]:
+        first = next(i for i, r in enumerate(lines) if r["test_accuracy"] >= target["target"])
+        assert target["rounds"] == [lines[first]["round"]]
+        assert target["seconds"] == [pytest.approx(sum(r["seconds"] for r in lines[: first + 1]))]
+        assert target["bytes"] == [sum(r["upload_bytes"] + r["download_bytes"] for r in lines[: first + 1])]
+
+
+def test_the_command_makes_the_same_run(ran: Path) -> None:
+    """Read back by the command line itself, it gives the very settings of the run."""
+    words = shlex.split(read_study(ran)["command"])
+    assert words[:2] == ["holdfast", "run"]
+    flags = run_command.make_context("run", words[2:]).params
+    values = given({k: v for k, v in flags.items() if k in FIELDS})
+    assert holdfast.Config(**values).to_toml() == (ran / "config.toml").read_text()
+
+
+def test_means_and_bands() -> None:
+    found = charts.line("a", 0, [1, 2, 3], [[1.0, 2.0, None], [3.0, None, None]])
+    assert found.y == [2.0, 2.0, None]
+    assert found.spread == [pytest.approx(2**0.5), None, None]
+
+
+# -- what it refuses -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": 2}, "has format 2"),
+        ({"entries": []}, "lacks 'entries'"),
+        ({"targets": None, "entries": [{"label": "a"}]}, "lacks 'accuracy'"),
+    ],
+)
+def test_a_damaged_comparison(tmp_path: Path, change: dict, says: str) -> None:
+    write(tmp_path, study() | change)
+    outcome = call("report", str(tmp_path))
+    assert outcome.code == 2
+    assert says in outcome.err
+
+
+def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "compare.json").write_text("{")
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "compare.json").write_text("[]")
+    (tmp_path / "young").mkdir()
+    (tmp_path / "young" / "config.toml").write_text("")
+    (tmp_path / "young" / "history.jsonl").write_text("")
+    (tmp_path / "file").write_text("")
+    cases = {
+        (str(tmp_path / "nowhere"),): "is no folder",
+        (str(tmp_path / "empty"),): "holds neither a run",
+        (str(tmp_path / "broken"),): "cannot read",
+        (str(tmp_path / "list"),): "is damaged",
+        (str(tmp_path / "young"),): "no rounds yet",
+        (str(ran), "--out", str(tmp_path / "page.pdf")): "must be an HTML file",
+        (str(ran), "--out", str(tmp_path / "file" / "page.html")): "cannot write the report",
+    }
+    for words, says in cases.items():
+        outcome = call("report", *words)
+        assert outcome.code == 2, words
+        assert re.fullmatch(r"holdfast: [^\n]*\n", outcome.err), outcome.err
+        assert says in outcome.err

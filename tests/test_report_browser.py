@@ -1,0 +1,139 @@
+"""The report in a real browser, headless: nothing fails, nothing is fetched, charts are drawn, a hover speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM, Browser
+from studies import LABELS, study, write
+from test_report import EVIL
+
+import holdfast
+from holdfast.drift import MEASURES
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium")
+PHONE = 390
+MARKS = {"lines": ".scatterlayer path.js-line", "bars": ".barlayer path", "heat": ".heatmaplayer image, .hm"}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("pages")
+    holdfast.run("fedbug(0.4)", out=root / "run", drift=True, rounds=6, epochs=1)
+    labels = ("fedavg", EVIL, *(f"method{i}" for i in range(9)))  # more than there are colours
+    evil = study(labels, seeds=2, rounds=3, drift=False, classes=[EVIL] * 10)
+    return {
+        "compare": holdfast.report(write(root / "compare", study())),
+        "run": holdfast.report(root / "run"),
+        "evil": holdfast.report(write(root / "evil", evil)),
+    }
+
+
+@pytest.mark.parametrize("name", ["compare", "run", "evil"])
+@pytest.mark.parametrize("width", [1200, PHONE])
+def test_charts_are_drawn_and_nothing_fails(browser: Browser, pages: dict[str, Path], name: str, width: int) -> None:
+    browser.open(pages[name], width)
+    charts = browser.run("JSON.parse(document.getElementById('charts').textContent).map(c => [c.key, c.kind])")
+    assert len(charts) >= 8
+    for key, kind in charts:
+        assert browser.run(f"document.querySelectorAll('#plot-{key} :is({MARKS[kind]})').length") > 0, key
+        box = browser.run(
+            f"(r => [r.width, r.height])(document.querySelector('#plot-{key} svg').getBoundingClientRect())"
+        )
+        assert box[0] > 200, key
+        assert box[1] > 60, key
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if not url.startswith("data:")] == [pages[name].resolve().as_uri()]
+    assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+def test_all_measures_are_there(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["compare"])
+    for m in MEASURES:
+        lines = browser.run(f"document.querySelectorAll('#plot-drift-{m.name.replace('_', '-')} path.js-line').length")
+        assert lines == 2 * len(LABELS)  # a curve and a band each
+
+
+def middle(browser: Browser, key: str) -> tuple[float, float]:
+    """Scroll a chart into view, and give the middle of its plot in the window."""
+    browser.run(f"document.getElementById('plot-{key}').scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    drag = f"document.querySelector('#plot-{key} .nsewdrag')"
+    x, y = browser.run(f"(r => [r.left + r.width / 2, r.top + r.height / 2])({drag}.getBoundingClientRect())")
+    return x, y
+
+
+@pytest.mark.parametrize(
+    ("key", "says"), [("accuracy", ["round 1", *LABELS, "±", "%"]), ("split", ["class c", "client", "samples"])]
+)
+def test_a_hover_speaks(browser: Browser, pages: dict[str, Path], key: str, says: list[str]) -> None:
+    browser.open(pages["compare"])
+    said = f"document.querySelector('#plot-{key} .hoverlayer').textContent"
+    assert browser.run(said) == ""
+    browser.hover(*middle(browser, key))
+    text = browser.run(f"""new Promise((done, failed) => {{
+        const end = Date.now() + 5000;
+        const look = () => {said} ? done({said}) : Date.now() > end ? failed('silent') : setTimeout(look, 20);
+        look();
+    }})""")
+    for word in says:
+        assert word in text
+
+
+def test_light_and_dark_switch_while_the_page_is_open(browser: Browser, pages: dict[str, Path]) -> None:
+    looks = []
+    colours = """[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color,
+        document.querySelector('#plot-accuracy path.js-line:not([style*="stroke-width: 0"])').style.stroke,
+        document.querySelector('#plot-accuracy .xtick text').style.fill]"""
+    browser.open(pages["compare"])
+    for dark in (False, True, False):
+        browser.look(dark)
+        browser.run("new Promise(done => setTimeout(done, 100))")
+        looks.append(browser.run(colours))
+    assert looks[0] == looks[2]
+    assert all(light != dark for light, dark in zip(looks[0], looks[1], strict=True))
+    assert browser.complaints() == []
+
+
+def test_the_legend_hides_a_method_everywhere(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["compare"])
+    drawn = "['accuracy', 'drift-cosine'].map(k => document.querySelectorAll(`#plot-${k} path.js-line`).length)"
+    before = browser.run(drawn)
+    browser.run("document.querySelectorAll('.legend button')[1].click()")
+    assert browser.run(drawn) == [n - 2 for n in before]
+    assert browser.run("document.querySelectorAll('.legend button')[1].ariaPressed") == "false"
+    browser.run("document.querySelectorAll('.legend button')[1].click()")
+    assert browser.run(drawn) == before
+
+
+def test_names_do_not_become_code(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["evil"])
+    assert browser.run("window.hacked") is None
+    assert EVIL in browser.run("document.querySelector('.legend').textContent")
+    assert browser.run("document.querySelectorAll('.plot img, .plot script').length") == 0
+    browser.hover(*middle(browser, "accuracy"))
+    assert browser.run("window.hacked") is None
+
+
+def test_without_scripts_and_on_paper_the_stills_are_shown(browser: Browser, pages: dict[str, Path]) -> None:
+    seen = "[...document.querySelectorAll('.still')].filter(i => i.offsetHeight > 50 && i.naturalWidth > 100).length"
+    charts = "document.querySelectorAll('.still').length"
+    browser.open(pages["compare"])
+    assert browser.run(seen) == 0
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    assert browser.run(seen) == browser.run(charts) > 10
+    browser.send("Emulation.setEmulatedMedia", media="")
+    browser.send("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(pages["compare"])
+        assert browser.run(seen) == browser.run(charts)
+    finally:
+        browser.send("Emulation.setScriptExecutionDisabled", value=False)
