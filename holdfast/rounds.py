@@ -27,7 +27,10 @@ from holdfast.part import Part
 from holdfast.parts.clip import Clip
 from holdfast.parts.decay import Decay
 from holdfast.personal import TUNED, personalise
+from holdfast.play import Play
 from holdfast.simulation import Simulation
+
+Player = Callable[[Config, Method, Federation, Net], Play]  # makes whoever plays the rounds
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,17 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    on_start: Callable[[Simulation, int], None] = lambda simulation, done: None,
+    on_start: Callable[[Play, int], None] = lambda play, done: None,
     on_round: Callable[[Record], None] = lambda record: None,
     stop: Callable[[], bool] = lambda: False,
+    player: Player = Simulation,
     **settings: Any,
 ) -> Result:
     """Train a federation with a method, by default FedAvg; ``settings`` are the fields of ``Config``.
 
     ``federation`` and ``model`` stand in for the settings data, split, clients and model; a model may be a name. With
-    ``out`` the run is kept in a folder and can be resumed; ``stop`` is asked after every round.
+    ``out`` the run is kept in a folder and can be resumed; ``stop`` is asked after every round. ``player`` makes what
+    plays the rounds: by default this process plays all clients.
     """
     folder = RunFolder(Path(out)) if out is not None else None
     asked = settings | decided(federation, model, settings)
@@ -76,13 +81,13 @@ def run(
         config = Config().changed(**asked, **({} if sum is None else {"method": str(sum)}))
     sum = config.method if sum is None else sum
     with arithmetic(config.precision):
-        simulation = prepare(config, as_method(sum), federation, module)
+        simulation = prepare(config, as_method(sum), federation, module, player)
         history = _open(folder, simulation, resume, overwrite)
         before = len(history)
         on_start(simulation, before)
         score = _rounds(simulation, folder, history, on_round, stop)
         summary = summary_of(simulation, history, folder)
-        if config.personal and len(history) >= config.rounds:
+        if config.personal and len(history) >= config.rounds and isinstance(simulation, Simulation):
             summary |= personalise(simulation, with_flags(TUNED[config.personal_what], config))
     if folder is not None and len(history) >= config.rounds and len(history) > before:
         folder.finish(summary)
@@ -112,15 +117,19 @@ def refuse_other_things(federation: object, model: object) -> None:
         raise HoldfastError(f"the model is the class {model.__name__}: give an instance, {model.__name__}()")
 
 
-def prepare(config: Config, sum: Method, federation: Federation | None, model: nn.Module | None) -> Simulation:
+def prepare(
+    config: Config,
+    sum: Method,
+    federation: Federation | None,
+    model: nn.Module | None,
+    player: Player = Simulation,
+) -> Play:
     """Everything a run needs, from its config: every bad setting is found here, before anything is written."""
     sum = with_flags(sum, config)
     device = pick_device(config.device)
     if federation is None:
         data = load(config.data, Path(config.data_dir) if config.data_dir else None)
         federation = federate(data, config.split, config.clients, config.seed, config.public, config.augment)
-    if len(federation.occupied) == 0:
-        raise HoldfastError("no client has any samples")
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(f"cohort {config.cohort} is larger than the {federation.clients} clients of the federation")
     module = model if model is not None else make(config.model, federation.shape, federation.classes, config.seed)
@@ -135,7 +144,7 @@ def prepare(config: Config, sum: Method, federation: Federation | None, model: n
     if federation.leaks and not any(getattr(part, "allow_test_leak", None) is not None for part in sum.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave it out")
     sum.check(config, net, federation)
-    return Simulation(config, sum, federation.to(device, net.dtype), net)
+    return player(config, sum, federation.to(device, net.dtype), net)
 
 
 def with_flags(sum: Method, config: Config) -> Method:
@@ -167,7 +176,7 @@ def arithmetic(precision: str) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, cudnn
 
 
-def summary_of(simulation: Simulation, history: list[Record], folder: RunFolder | None) -> dict[str, Any]:
+def summary_of(simulation: Play, history: list[Record], folder: RunFolder | None) -> dict[str, Any]:
     """The run in one flat object."""
     config = simulation.config
     what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
@@ -175,7 +184,7 @@ def summary_of(simulation: Simulation, history: list[Record], folder: RunFolder 
     return what | leak | summarize(history) | {"out": str(folder.path) if folder else None}
 
 
-def _open(folder: RunFolder | None, simulation: Simulation, resume: bool, overwrite: bool) -> list[Record]:
+def _open(folder: RunFolder | None, simulation: Play, resume: bool, overwrite: bool) -> list[Record]:
     """Make the run's folder, or bring the simulation to where a stopped run was."""
     if folder is None:
         return []
@@ -187,7 +196,7 @@ def _open(folder: RunFolder | None, simulation: Simulation, resume: bool, overwr
 
 
 def _rounds(
-    simulation: Simulation,
+    simulation: Play,
     folder: RunFolder | None,
     history: list[Record],
     on_round: Callable[[Record], None],
@@ -212,6 +221,9 @@ def _rounds(
             download_bytes=played.download_bytes,
             cohort=played.cohort,
             skipped=played.skipped,
+            failed=played.failed,
+            reset=played.reset,
+            waiting=played.waiting,
         )
         history.append(record)
         stopping = stop()

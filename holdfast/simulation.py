@@ -16,6 +16,7 @@ from holdfast.data.federation import Federation
 from holdfast.engines.choose import build, choose, products
 from holdfast.engines.cohort import Cohort, Trained
 from holdfast.engines.replay import Room
+from holdfast.errors import HoldfastError
 from holdfast.local import Job, Local, PerPart, Who
 from holdfast.method import Method
 from holdfast.models.net import Net
@@ -33,6 +34,8 @@ class Simulation(Play):
         self.clients = Clients(method)
         self.trained: tuple[dict[int, int], PerPart] = {}, {}  # the rows of the last cohort, and its new states
         self.occupied = federation.occupied
+        if len(self.occupied) == 0:
+            raise HoldfastError("no client has any samples")
         self.engine_name, self.engine_reason = choose(
             config.engine, net.convolutional, net.device.type, config.cohort_size
         )

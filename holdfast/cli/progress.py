@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from holdfast.history import Record
-from holdfast.simulation import Simulation
+from holdfast.play import Play
 
 
 class Watch:
@@ -32,7 +32,7 @@ class Watch:
         self.loss: float | None = None
         self.speed: float | None = None
 
-    def start(self, simulation: Simulation, done: int) -> None:
+    def start(self, simulation: Play, done: int) -> None:
         self.console.print(describe(simulation), highlight=False, soft_wrap=True)
         if done == simulation.config.rounds:
             self.console.print(f"finished already, with {done} rounds: nothing to do", highlight=False)
@@ -64,7 +64,7 @@ class Watch:
             )
 
 
-def describe(simulation: Simulation) -> str:
+def describe(simulation: Play) -> str:
     """Two lines on what is about to run."""
     config, fed, net = simulation.config, simulation.federation, simulation.net
     empty = fed.clients - len(simulation.occupied)
