@@ -33,7 +33,7 @@ def save(folder: Path, round: int, server: Server, clients: Clients) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     newest = _manifests(folder)[-1:]
     files: dict[str, int] = _read_manifest(newest[0])["clients"] if newest else {}
-    flat = {MODEL: server.w} | _flatten(server.states)
+    flat = {MODEL: server.w} | flatten(server.states)
     name = f"server-{round:06d}.safetensors"
     manifest: dict[str, Any] = {
         "round": round,
@@ -42,7 +42,7 @@ def save(folder: Path, round: int, server: Server, clients: Clients) -> None:
     }
     for i in sorted(clients.changed):
         name = f"client-{i:06d}-{round:06d}.safetensors"
-        checksum = _write(folder / name, _flatten(clients.rows[i]))
+        checksum = _write(folder / name, flatten(clients.rows[i]))
         manifest["clients"] = {f: c for f, c in manifest["clients"].items() if _client(f) != i} | {name: checksum}
     _replace(folder / f"round-{round:06d}.json", json.dumps(manifest).encode())
     clients.changed.clear()
@@ -70,10 +70,8 @@ def load(folder: Path, server: Server, clients: Clients) -> int:
                 f"but this run's has {len(server.w)} ({server.w.dtype})"
             )
         server.w = flat.pop(MODEL)
-        server.states = server.states | _unflatten(flat)
-    clients.rows = {
-        _client(n): _unflatten({k: t.to(device) for k, t in states[n].items()}) for n in manifest["clients"]
-    }
+        server.states = server.states | unflatten(flat)
+    clients.rows = {_client(n): unflatten({k: t.to(device) for k, t in states[n].items()}) for n in manifest["clients"]}
     return int(manifest["round"])
 
 
@@ -81,11 +79,12 @@ def _client(name: str) -> int:
     return int(name.split("-")[1])
 
 
-def _flatten(states: PerPart) -> dict[str, Tensor]:
+def flatten(states: PerPart) -> dict[str, Tensor]:
+    """One level of names: ``part/name``."""
     return {f"{part}/{name}": t for part, tensors in states.items() for name, t in tensors.items()}
 
 
-def _unflatten(flat: dict[str, Tensor]) -> PerPart:
+def unflatten(flat: dict[str, Tensor]) -> PerPart:
     states: PerPart = {}
     for key, t in flat.items():
         part, name = key.split("/", 1)

@@ -51,7 +51,7 @@ class Config(Named):
     personal_what: str = param("head", "what it tunes", choices=("head", "all"))
     eval_every: int = param(1, "evaluate every so many rounds (and after the last)", low=1)
     checkpoint_every: int = param(1, "write a checkpoint every so many rounds (and after the last)", low=1)
-    engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector"))
+    engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector", "flower"))
     slice: int | None = param(None, "clients trained at once by the vector engine; default: what fits", low=1)
     graphs: bool = param(True, "on a GPU, capture the local step as a CUDA graph")
     compile: bool | None = param(None, "compile the local step; default: on a GPU")

@@ -65,7 +65,7 @@ class Play(ABC):
     engine_name: str
     engine_reason: str
     clients: Clients  # what a checkpoint keeps about each client
-    occupied: np.ndarray  # the clients that may be drawn
+    occupied: np.ndarray  # the clients that have samples, as far as is known
 
     def __init__(self, config: Config, method: Method, federation: Federation, net: Net) -> None:
         self.config, self.method, self.federation, self.net = config, method, federation, net
@@ -73,6 +73,10 @@ class Play(ABC):
         self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
 
     # -- who trains the clients ----------------------------------------------------------------------------
+    @abstractmethod
+    def drawable(self) -> np.ndarray:
+        """The clients that may be drawn now."""
+
     @abstractmethod
     def train(self, job: Job, ids: np.ndarray) -> Back:
         """The local training of a cohort. The parts' new states at the clients count once they are kept."""
@@ -93,14 +97,14 @@ class Play(ABC):
     def survey(self, job: Job, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
         """What parts measure at all clients, some at a time: how many, and what they found with a client axis."""
 
+    @abstractmethod
     def noted(self, played: Played) -> Played:
         """The round with what those who trained it have to say of it."""
-        return played
 
     # -- the round -------------------------------------------------------------------------------------------
     def play(self, t: int) -> Played:
         """Round ``t`` = 1, 2, ...: draw, train, leave out what is not finite, further trips, move the model."""
-        ids = draw(self.config, self.occupied, t)
+        ids = draw(self.config, self.drawable(), t)
         job, visits = self._consult(self.job(t, self.server.messages()), ids)
         back = self.train(job, ids)
         model = self.net.initial.numel() * self.net.initial.element_size()

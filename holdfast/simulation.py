@@ -21,7 +21,7 @@ from holdfast.local import Job, Local, PerPart, Who
 from holdfast.method import Method
 from holdfast.models.net import Net
 from holdfast.part import Part
-from holdfast.play import Back, Play
+from holdfast.play import Back, Play, Played
 
 SURVEYED = 16  # clients surveyed at once
 
@@ -61,6 +61,9 @@ class Simulation(Play):
             steps = np.array([config.steps])
         return Room(config.cohort_size, int(steps.max()) * epochs, config.batch, bool(steps.min() < steps.max()))
 
+    def drawable(self) -> np.ndarray:
+        return self.occupied
+
     def train(self, job: Job, ids: np.ndarray) -> Back:
         who = self.who(ids)
         states = self.clients.gather(ids.tolist(), self.server.w)
@@ -91,6 +94,9 @@ class Simulation(Play):
     def survey(self, job: Job, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
         for ids in np.array_split(self.occupied, -(-len(self.occupied) // SURVEYED)):
             yield len(ids), self.engines[0].survey(job, self.who(ids), parts)
+
+    def noted(self, played: Played) -> Played:
+        return played
 
     def who(self, ids: np.ndarray, public: bool = False) -> Who:
         """The clients' rows, padded to the one with the most samples."""
