@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import Field, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +119,11 @@ def read_config(path: Path) -> dict[str, Any]:
     return dict(values)
 
 
-def from_text(name: str, text: str) -> Any:
+def from_text(name: str, text: str, known: Mapping[str, Field[Any]] = FIELDS) -> Any:
     """A setting's value from ``--set name=text``, in the type of the field."""
-    if name not in FIELDS:
-        raise unknown("setting", name, FIELDS)
-    kind = str(FIELDS[name].type)
+    if name not in known:
+        raise unknown("setting", name, known)
+    kind = str(known[name].type)
     if "None" in kind and text.lower() in ("none", ""):
         return None
     if kind.startswith("bool"):
@@ -133,7 +133,7 @@ def from_text(name: str, text: str) -> Any:
         if kind.startswith("int"):
             return int(text)
         if kind.startswith("float"):
-            return text if text in FIELDS[name].metadata["choices"] else float(text)
+            return text if text in known[name].metadata["choices"] else float(text)
     except ValueError:
         return text  # the check of the field says what is wrong
     return text

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from holdfast.part import Part
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
-OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, "report.html")
+FLOWER = "flower"  # what machines other than the server leave behind in a local deployment
+OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, FLOWER, "report.html")
 MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what")  # what a resumed run may set anew
 
 

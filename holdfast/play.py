@@ -27,6 +27,8 @@ from holdfast.server import Server
 class Diverged(HoldfastError):
     """Every update of a round was NaN or infinite: the run stops, its last checkpoint is kept."""
 
+    status = 1
+
 
 @dataclass(frozen=True)
 class Back:

@@ -33,12 +33,15 @@ class Watch:
         self.speed: float | None = None
 
     def start(self, simulation: Play, done: int) -> None:
-        self.console.print(describe(simulation), highlight=False, soft_wrap=True)
-        if done == simulation.config.rounds:
+        self.begin(describe(simulation), done, simulation.config.rounds)
+
+    def begin(self, text: str, done: int, rounds: int) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True)
+        if done == rounds:
             self.console.print(f"finished already, with {done} rounds: nothing to do", highlight=False)
         elif done:
             self.console.print(f"resuming after round {done}", highlight=False)
-        self.bar.update(self.task, completed=done, total=simulation.config.rounds)
+        self.bar.update(self.task, completed=done, total=rounds)
         self.started = True
         self.bar.start()
 
@@ -62,6 +65,8 @@ class Watch:
             self.console.print(
                 f"round {record.round}: left out the update of client {who}: not finite", highlight=False
             )
+        for client, why in record.failed.items():
+            self.console.print(f"round {record.round}: without client {client}: {why}", highlight=False)
 
 
 def describe(simulation: Play) -> str:

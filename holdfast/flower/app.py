@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,10 @@ from torch import nn
 
 from holdfast.config import FIELDS, Config
 from holdfast.data.federation import Federation
+from holdfast.errors import HoldfastError
 from holdfast.flower import letters
 from holdfast.flower.deployment import Deployment
+from holdfast.flower.letters import one_line
 from holdfast.flower.node import Node
 from holdfast.flower.shares import OwnData, Pair, brought, clients_of, dealt, held, own_classes
 from holdfast.flower.terms import Terms
@@ -26,6 +31,7 @@ from holdfast.rounds import Result, arithmetic, pick_device, run, with_flags
 
 Model = Callable[[], nn.Module]
 DECIDED = ("data", "data_dir", "split", "clients", "public", "augment")  # what data of one's own decide
+OUTCOME = "outcome"  # the setting that names the file in which the server says how a run ended
 HANDLERS = {
     letters.ENROL: Node.enrol,
     letters.TRAIN: Node.train,
@@ -126,13 +132,33 @@ def server_app(
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         settings: dict[str, Any] = dict(context.run_config)
-        config = Config(**known(settings)).changed(engine="flower")
-        federation = None
-        if test is not None:
-            federation = held(test(), public() if public else None, config, own_classes(classes))
-        serve(grid, config, settings, federation, model)
+        with outcome(settings):
+            config = Config(**known(settings)).changed(engine="flower")
+            federation = None
+            if test is not None:
+                federation = held(test(), public() if public else None, config, own_classes(classes))
+            serve(grid, config, settings, federation, model)
 
     return app
+
+
+@contextmanager
+def outcome(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Say in a file how the run ended, where somebody waits for it."""
+    said: dict[str, Any] = {"error": None, "status": 0}
+    try:
+        yield
+    except HoldfastError as error:
+        said = {"error": str(error), "status": error.status}
+        raise
+    except Exception as error:
+        said = {"error": f"the server raised {one_line(f'{type(error).__name__}: {error}')}", "status": 1}
+        raise
+    finally:
+        if settings.get(OUTCOME):
+            path = Path(str(settings[OUTCOME]))
+            path.with_suffix(".part").write_text(json.dumps(said))
+            os.replace(path.with_suffix(".part"), path)
 
 
 def serve(

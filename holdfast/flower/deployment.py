@@ -24,7 +24,6 @@ from holdfast.clients import Clients
 from holdfast.config import Config
 from holdfast.data.federation import Federation
 from holdfast.engines.cohort import stack
-from holdfast.errors import HoldfastError
 from holdfast.flower.answers import Reply, check
 from holdfast.flower.letters import AGAIN, GRADIENTS, NUMBERS, SURVEY, TRAIN, Ask, TooFew, numbers
 from holdfast.flower.post import Post
@@ -48,10 +47,7 @@ class Deployment(Play):
     def __init__(
         self, config: Config, method: Method, federation: Federation, net: Net, grid: Grid, terms: Terms
     ) -> None:
-        if terms.min_clients > config.cohort_size:
-            raise HoldfastError(f"min_clients {terms.min_clients} is more than the cohort of {config.cohort_size}")
-        if config.personal:
-            raise HoldfastError("personal evaluation is for simulation: leave --personal out")
+        terms.refuse(config)
         federation = federation.only((), server=True)
         super().__init__(config, method, federation, net)
         self.engine_name, self.engine_reason = "flower", "clients train on their own machines"

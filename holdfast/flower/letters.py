@@ -120,3 +120,5 @@ def one_line(text: str) -> str:
 
 class TooFew(HoldfastError):
     """Too few clients came back, however often they were asked: the run stops, its last checkpoint is kept."""
+
+    status = 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from holdfast.config import Config
+from holdfast.errors import HoldfastError
 from holdfast.named import Named, param
 
 
@@ -26,5 +28,16 @@ class Terms(Named):
     @classmethod
     def known(cls, values: dict[str, Any]) -> Terms:
         """From settings of which some are ours."""
-        names = {f.name for f in fields(cls)}
-        return cls(**{k: v for k, v in values.items() if k in names})
+        return cls(**{k: v for k, v in values.items() if k in TERMS})
+
+    def refuse(self, config: Config) -> None:
+        """Object to a run that could never meet these terms, or that is for simulation."""
+        if self.min_clients > config.cohort_size:
+            raise HoldfastError(f"min_clients {self.min_clients} is more than the cohort of {config.cohort_size}")
+        if self.nodes is not None and self.nodes > config.clients:
+            raise HoldfastError(f"{self.nodes} nodes for {config.clients} clients: a node needs one at least")
+        if config.personal:
+            raise HoldfastError("personal evaluation is for simulation: leave --personal out")
+
+
+TERMS = {f.name: f for f in fields(Terms)}
