@@ -49,7 +49,7 @@ def client(i: int, n: int, K: int, record: ArrayRecord, expected: Spec) -> Tenso
     if not (0 < n < 2**48 and 0 < K < 2**48):
         raise Refused(f"it claims {n} samples and {K} steps")
     own = ArrayRecord({name: record[name] for name in record if name.startswith(f"{i}/")})
-    tensors = unpack(own, {f"{i}/{name}": shape for name, shape in expected.items()}, "its")
+    tensors = unpack(own, {f"{i}/{name}": shape for name, shape in expected.items()}, "its update")
     return {name.partition("/")[2]: t for name, t in tensors.items()}
 
 
