@@ -80,6 +80,8 @@ def run(
     else:
         config = Config().changed(**asked, **({} if sum is None else {"method": str(sum)}))
     sum = config.method if sum is None else sum
+    if config.engine == "flower" and player is Simulation:
+        return _on_flower(config, federation, module, folder, resume, overwrite, on_start, on_round, stop)
     with arithmetic(config.precision):
         simulation = prepare(config, as_method(sum), federation, module, player)
         history = _open(folder, simulation, resume, overwrite)
@@ -92,6 +94,31 @@ def run(
     if folder is not None and len(history) >= config.rounds and len(history) > before:
         folder.finish(summary)
     return Result(config, history, summary, simulation.net, simulation.server.served(), score)
+
+
+def _on_flower(
+    config: Config,
+    federation: Federation | None,
+    model: nn.Module | None,
+    folder: RunFolder | None,
+    resume: bool,
+    overwrite: bool,
+    on_start: Callable[[Play, int], None],
+    on_round: Callable[[Record], None],
+    stop: Callable[[], bool],
+) -> Result:
+    """The run in Flower's simulation runtime."""
+    from holdfast.flower import need_flower
+
+    need_flower()
+    from holdfast.flower.simulate import simulate
+
+    if federation is not None or model is not None:
+        raise HoldfastError(
+            "engine flower runs data sets and models by name, since its workers load them; for others write an app "
+            "with holdfast.flower.client_app"
+        )
+    return simulate(config, folder.path if folder else None, resume, overwrite, on_start, on_round, stop)
 
 
 def decided(federation: Federation | None, model: nn.Module | str | None, settings: dict[str, Any]) -> dict[str, Any]:

@@ -42,18 +42,24 @@ HANDLERS = {
 
 
 def client_app(
-    data: OwnData | None = None, *, model: Model | None = None, classes: int | None = None, state: Path | None = None
+    data: OwnData | None = None,
+    *,
+    model: Model | None = None,
+    classes: int | None = None,
+    state: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> ClientApp:
     """The clients' half. ``data(client, node)`` gives the samples and labels of a client of this node.
 
     Without it the node deals the run's data set as everybody does, and keeps its own part. ``model()`` makes a network
     of one's own. The parts' states are also kept in the folder ``state``, or in that of the node's setting ``state``.
+    ``settings`` stand in for those of the Flower app, where there is none.
     """
     app = ClientApp()
     for kind, method in HANDLERS.items():
         category, _, action = kind.partition(".")
         register = app.train if category == "train" else app.query
-        register(*([action] if action else []))(_handler(method, data, model, classes, state))
+        register(*([action] if action else []))(_handler(method, data, model, classes, state, settings))
     return app
 
 
@@ -63,13 +69,14 @@ def _handler(
     model: Model | None,
     classes: int | None,
     state: Path | None,
+    settings: Mapping[str, Any] | None,
 ) -> Callable[[Message, Context], Message]:
     def handle(message: Message, context: Context) -> Message:
-        config = client_config(context.run_config, context.node_config)
+        config = client_config(context.run_config, context.node_config) if settings is None else here(settings)
         folder = str(context.node_config.get("state") or state or "")
-        settings = tuple(sorted(context.node_config.items()))
+        own = tuple(sorted(context.node_config.items()))
         with arithmetic(config.precision):
-            return method(node(config, data, model, classes, settings, folder), message, context)
+            return method(node(config, data, model, classes, own, folder), message, context)
 
     return handle
 
@@ -107,6 +114,11 @@ def client_config(run: Mapping[str, Any], own: Mapping[str, Any]) -> Config:
     values = known(run) | {"engine": "loop", "personal": 0}
     values.pop("data_dir", None)
     return Config(**(values | {k: v for k, v in known(own).items() if k in ("data_dir", "device")}))
+
+
+def here(settings: Mapping[str, Any]) -> Config:
+    """The settings of a node in the process, or on the machine, of the server."""
+    return Config(**(known(settings) | {"engine": "loop", "personal": 0}))
 
 
 def known(settings: Mapping[str, Any]) -> dict[str, Any]:

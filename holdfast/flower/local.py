@@ -21,6 +21,7 @@ from holdfast.flower.processes import Processes, free_port, listening
 from holdfast.flower.quiet import environment
 from holdfast.folder import CONFIG, FLOWER
 
+LOOK = 2.0  # seconds between looks whether the server is alive
 READY = 60.0  # seconds for a SuperLink to answer, and for a command to return
 
 
@@ -58,7 +59,7 @@ class Local:
 
     def start(self) -> None:
         """Start all, and wait until the SuperLink answers."""
-        if self.safety.tls:
+        if self.safety.tls and not self.certs.exists():
             keys.certificates(self.certs, ["127.0.0.1", "localhost"])
         self.start_link()
         for number in range(self.nodes):
@@ -203,14 +204,14 @@ def _run(local: Local, values: dict[str, Any], outcome: Path, restarts: int, on_
             raise HoldfastError(f"{ended}; go on with --resume")
         restarts -= 1
         if local.processes.running["superlink"].poll() is not None:
-            local.processes.stop("superlink")
-            local.start_link()
+            local.processes.stop()  # nodes that a new SuperLink does not know end, too
+            local.start()
         values = values | {"resume": (local.out / CONFIG).exists(), "overwrite": False}
 
 
 def _wait(local: Local, run: int, outcome: Path, on_wait: Callable[[], None]) -> str | None:
     """None once the run has ended well; else how the server died. An error of the run itself is raised."""
-    looked = time.monotonic()
+    looked, seen = time.monotonic(), False
     while True:
         on_wait()
         if outcome.exists():
@@ -220,9 +221,10 @@ def _wait(local: Local, run: int, outcome: Path, on_wait: Callable[[], None]) ->
             return None
         if local.processes.running["superlink"].poll() is not None:
             return f"the SuperLink ended: {local.last_line('superlink')}"
-        if time.monotonic() - looked > 5.0:
+        if time.monotonic() - looked > LOOK:
             looked = time.monotonic()
-            status = local.status(run)
-            if status.startswith("finished") and not outcome.exists():
-                return f"the server ended without a word ({status}): {local.last_line('superlink')}"
+            there = bool(local.processes.called("flwr-serverapp"))
+            if seen and not there and not outcome.exists():
+                return f"the server ended without a word ({local.status(run)})"
+            seen = seen or there
         time.sleep(0.2)

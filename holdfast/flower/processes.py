@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from types import FrameType
 
 MARK = "HOLDFAST_STARTED"  # in the environment of all we start: children of children are found by it
 GRACE = 5.0  # seconds to end by oneself
@@ -39,7 +40,7 @@ class Processes:
         pids = {p.pid for p in chosen}
         pids |= {pid for pid, parents in family().items() if parents & pids}
         if not names:
-            pids |= self._marked()
+            pids |= self.marked()
         _signal(pids, signal.SIGTERM)
         deadline = time.monotonic() + GRACE
         while alive(pids, chosen) and time.monotonic() < deadline:
@@ -48,7 +49,16 @@ class Processes:
         for process in chosen:
             process.wait()
 
-    def _marked(self) -> set[int]:
+    def called(self, name: str) -> set[int]:
+        """The processes among ours that run a command of this name, where the system lets us look."""
+        found = set()
+        for pid in self.marked():
+            with suppress(OSError):
+                if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.add(pid)
+        return found
+
+    def marked(self) -> set[int]:
         """Whatever carries our mark, also where its parent is gone."""
         found, mark = set(), f"{MARK}={self.word}".encode()
         for path in Path("/proc").glob("[0-9]*/environ"):
@@ -58,14 +68,22 @@ class Processes:
         return found
 
     def __enter__(self) -> Processes:
+        self.before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        signal.signal(signal.SIGTERM, _interrupt)
         return self
 
     def __exit__(self, *_: object) -> None:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave processes behind
+        for number in self.before:
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave processes behind
         try:
             self.stop()
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in self.before.items():
+                signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def family() -> dict[int, set[int]]:

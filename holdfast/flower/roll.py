@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,6 +19,7 @@ from holdfast.flower.post import Post
 from holdfast.flower.terms import Terms
 from holdfast.flower.wire import Refused, pack
 
+TRIES = 3  # how often a node that does not answer is asked to enrol
 log = logging.getLogger("holdfast")
 
 
@@ -31,7 +33,8 @@ class Roll:
         self.public = pack({"x": data.x[public], "y": data.y[public]} if len(public) else {})
         self.node_of: dict[int, int] = {}
         self.n: dict[int, int] = {}  # samples of each client that was ever here
-        self.known: set[int] = set()  # nodes that were asked to enrol
+        self.asked: Counter[int] = Counter()  # how often each node was asked to enrol
+        self.known: set[int] = set()  # nodes that answered
         self.silent: set[int] = set()  # nodes whose last answer did not come
 
     @property
@@ -57,10 +60,10 @@ class Roll:
         """Let nodes that are new enrol, and forget those that are gone."""
         here = set(self.grid.get_node_ids())
         self.node_of = {i: node for i, node in self.node_of.items() if node in here}
-        new = sorted(here - self.known)
+        new = sorted(node for node in here - self.known if self.asked[node] < TRIES)
         if not new:
             return
-        self.known |= set(new)
+        self.asked.update(new)
         ask = {node: Ask(secrets.token_hex(8), self.run) for node in new}
         letters = {node: RecordDict({NUMBERS: numbers(a), PUBLIC: self.public}) for node, a in ask.items()}
         for node, found in self.post.exchange(ENROL, 0, letters).items():
@@ -70,17 +73,16 @@ class Roll:
                 log.warning("node %d is refused: %s", node, error)
 
     def failed(self, nodes: Iterable[int]) -> None:
-        """These nodes did not answer: others may take their clients over, and they may enrol again."""
+        """These nodes did not answer: others may take their clients over."""
         self.silent |= set(nodes)
-        self.known -= self.silent
 
     def answered(self, node: int) -> None:
         self.silent.discard(node)
 
     def _enter(self, node: int, ask: Ask, found: Message | str) -> None:
         if isinstance(found, str):
-            self.known.discard(node)
             raise Refused(found)
+        self.known.add(node)
         if found.metadata.src_node_id != node:
             raise Refused("another node answered")
         said = letter(Enrolled, found, set())
