@@ -29,10 +29,11 @@ class Record:
     failed: dict[int, str] = field(default_factory=dict)  # clients that did not come back, and why
     reset: list[int] = field(default_factory=list)  # clients whose parts had lost their state and began anew
     waiting: float | None = None  # seconds of the round spent waiting for other machines
+    overhead: float | None = None  # seconds of our own code beside training: the server's, and the slowest node's
 
     def line(self) -> str:
         known = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
-        known = {k: v for k, v in known.items() if v or k not in ("failed", "reset", "waiting")}
+        known = {k: v for k, v in known.items() if v or k not in ("failed", "reset", "waiting", "overhead")}
         return json.dumps(known, allow_nan=False) + "\n"
 
 

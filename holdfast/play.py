@@ -59,6 +59,7 @@ class Played:
     failed: dict[int, str] = field(default_factory=dict)  # clients that did not come back, and why
     reset: list[int] = field(default_factory=list)  # clients whose parts had lost their state and began anew
     waiting: float | None = None  # seconds spent waiting for other machines
+    overhead: float | None = None  # seconds of our own code beside training: the server's, the slowest node's
 
 
 class Play(ABC):

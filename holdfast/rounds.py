@@ -251,6 +251,7 @@ def _rounds(
             failed=played.failed,
             reset=played.reset,
             waiting=played.waiting,
+            overhead=played.overhead,
         )
         history.append(record)
         stopping = stop()

@@ -19,6 +19,7 @@ class Reply:
     n: int
     K: int
     fresh: bool
+    overhead: float  # seconds that the node spent on all but training
 
 
 def check(node: int, ask: Ask, message: Message, expected: Spec) -> tuple[dict[int, Reply], dict[int, str]]:
@@ -36,9 +37,10 @@ def check(node: int, ask: Ask, message: Message, expected: Spec) -> tuple[dict[i
     if owners != {str(i) for i in answer.clients}:
         raise Refused("it sends arrays of other clients than it answers for")
     found, failed = {}, errors(ask, answer)
+    overhead = max(0.0, answer.seconds - answer.training)
     for i, n, K in zip(answer.clients, answer.n, answer.K, strict=True):
         try:
-            found[i] = Reply(client(i, n, K, arrays(message, ARRAYS), expected), n, K, i in answer.fresh)
+            found[i] = Reply(client(i, n, K, arrays(message, ARRAYS), expected), n, K, i in answer.fresh, overhead)
         except Refused as error:
             failed[i] = f"refused: {error}"
     return found, failed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -72,11 +73,14 @@ def _handler(
     settings: Mapping[str, Any] | None,
 ) -> Callable[[Message, Context], Message]:
     def handle(message: Message, context: Context) -> Message:
-        config = client_config(context.run_config, context.node_config) if settings is None else here(settings)
+        config = client_config(context.run_config, context.node_config) if settings is None else beside(settings)
         folder = str(context.node_config.get("state") or state or "")
         own = tuple(sorted(context.node_config.items()))
+        begun = time.perf_counter()
         with arithmetic(config.precision):
-            return method(node(config, data, model, classes, own, folder), message, context)
+            here = node(config, data, model, classes, own, folder)
+            here.begun = max(begun, here.ready)
+            return method(here, message, context)
 
     return handle
 
@@ -97,10 +101,11 @@ def node(
     else:
         pairs = {i: data(i, dict(settings)) for i in clients}
         federation = brought(pairs, config, own_classes(classes))
+    ready = time.perf_counter()
     net = network(config, model, federation.shape, federation.classes)
     sum = with_flags(Method.parse(config.method), config)
     here = federation.to(net.device, net.dtype)
-    return Node(config, sum, net, here, clients, Path(folder) if folder else None)
+    return Node(config, sum, net, here, clients, Path(folder) if folder else None, ready)
 
 
 @lru_cache(maxsize=4)
@@ -116,7 +121,7 @@ def client_config(run: Mapping[str, Any], own: Mapping[str, Any]) -> Config:
     return Config(**(values | {k: v for k, v in known(own).items() if k in ("data_dir", "device")}))
 
 
-def here(settings: Mapping[str, Any]) -> Config:
+def beside(settings: Mapping[str, Any]) -> Config:
     """The settings of a node in the process, or on the machine, of the server."""
     return Config(**(known(settings) | {"engine": "loop", "personal": 0}))
 

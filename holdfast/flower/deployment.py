@@ -8,6 +8,7 @@ update, and the server tells it so: nothing is lost or counted twice when a repl
 from __future__ import annotations
 
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -60,10 +61,11 @@ class Deployment(Play):
         self.roll: Roll | None = None
         self.failures: dict[int, str] = {}
         self.lost: list[int] = []
-        self.round = 0
+        self.round, self.begun, self.nodes_overhead = 0, 0.0, 0.0
         self.trip_of: dict[int, int] = {}  # which trip's delta counts, for each client of the round
 
     def drawable(self) -> np.ndarray:
+        self.begun = time.perf_counter()
         self.occupied = self.enrolled().occupied
         return self.occupied
 
@@ -71,7 +73,9 @@ class Deployment(Play):
         """The nodes; they are waited for when the first round begins, once it is known which run this is."""
         if self.roll is None:
             self.roll = Roll(self.grid, self.post, self.run, self.federation)
+            begun = time.perf_counter()
             self.roll.gather(self.terms)
+            self.post.waited = time.perf_counter() - begun
         return self.roll
 
     @property
@@ -126,8 +130,9 @@ class Deployment(Play):
 
     def noted(self, played: Played) -> Played:
         failures, lost, waited = self.failures, sorted(set(self.lost)), self.post.waited
-        self.failures, self.lost, self.post.waited = {}, [], 0.0
-        return replace(played, failed=failures, reset=lost, waiting=waited)
+        overhead = self.nodes_overhead + time.perf_counter() - self.begun - waited
+        self.failures, self.lost, self.post.waited, self.nodes_overhead = {}, [], 0.0, 0.0
+        return replace(played, failed=failures, reset=lost, waiting=waited, overhead=overhead)
 
     # -- asking ----------------------------------------------------------------------------------------------
     def _ask_until(
@@ -172,6 +177,7 @@ class Deployment(Play):
             found |= self._read(roll, node, asks[node], reply, expected)
         for i in found:
             self.failures.pop(i, None)
+        self.nodes_overhead += max((reply.overhead for reply in found.values()), default=0.0)
         return {i: found[i] for i in ids if i in found}
 
     def _by_node(self, roll: Roll, ids: list[int]) -> dict[int, list[int]]:

@@ -48,7 +48,8 @@ class Answer:
     K: list[int]
     fresh: list[int]  # those that should have had a state, but had none
     errors: list[str]  # "client: what happened", of the others
-    seconds: float  # spent by the node's own code
+    seconds: float  # from the message to this answer, but for reading data
+    training: float  # of these in local training, or in what else was asked for
 
 
 @dataclass(frozen=True)

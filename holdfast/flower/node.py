@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from holdfast.models.net import Net
 from holdfast.part import Tensors
 from holdfast.simulation import Simulation
 
+T = TypeVar("T")
 PUBLIC, STAND = "public", "stand"  # what a node keeps in its context beside the parts' states
 
 
@@ -48,10 +50,19 @@ class Node:
     """Some clients of a federation; ``federation`` holds their samples and no others."""
 
     def __init__(
-        self, config: Config, method: Method, net: Net, federation: Federation, clients: list[int], folder: Path | None
+        self,
+        config: Config,
+        method: Method,
+        net: Net,
+        federation: Federation,
+        clients: list[int],
+        folder: Path | None,
+        ready: float = 0.0,
     ) -> None:
         self.config, self.method, self.net, self.clients = config, method, net, clients
         self.federation, self.folder = federation, folder
+        self.ready = ready  # when its data had been read
+        self.begun, self.training = 0.0, 0.0  # when the message that is being answered came; seconds of training
 
     # -- the questions -----------------------------------------------------------------------------------------
     def enrol(self, message: Message, context: Context) -> Message:
@@ -75,7 +86,7 @@ class Node:
             known = memory.recall(client, use) if use and home.clients.stateful else None
             if known is not None:
                 home.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), known)
-            back = home.train(job, np.array([client]))
+            back = self._timed(lambda: home.train(job, np.array([client])))
             home.keep([client])
             if home.clients.stateful:
                 memory.store(client, ask.round, home.clients.rows[client])
@@ -107,7 +118,7 @@ class Node:
                 raise Refused(f"client {client} did not make trip {use}")
             here = stand[f"{client}-{use}"].to(self.net.device)
             state = tree_map(lambda t: t.to(self.net.device), unflatten(own))
-            back = home.again(ask.trip, job, np.array([client]), state, here[None])
+            back = self._timed(lambda: home.again(ask.trip, job, np.array([client]), state, here[None]))
             stand[f"{client}-{ask.trip}"] = back.deltas[0]
             return came_back(client, back.deltas, back.uploads, back.loss), int(back.n[0]), int(back.K[0]), False
 
@@ -122,7 +133,7 @@ class Node:
         home = self._home(context, job)
 
         def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
-            found = home.gradients(job, np.array([client]), job.w0)
+            found = self._timed(lambda: home.gradients(job, np.array([client]), job.w0))
             return {f"{client}/gradient": found[0]}, self._n(client), 1, False
 
         return self._each(ask, message, one)
@@ -134,7 +145,7 @@ class Node:
         home, parts = self._home(context, job), [p for p in self.method.filling("survey") if p.name in ask.parts]
 
         def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
-            found = home.engines[0].survey(job, home.who(np.array([client])), parts)
+            found = self._timed(lambda: home.engines[0].survey(job, home.who(np.array([client])), parts))
             return {f"{client}/{k}": t[0] for k, t in flatten(found).items()}, self._n(client), 1, False
 
         return self._each(ask, message, one)
@@ -159,6 +170,12 @@ class Node:
         round, lr = torch.tensor(ask.round, device=w.device), torch.tensor(ask.lr, dtype=w.dtype, device=w.device)
         return Job(w, lr, round, tree_map(lambda t: t.to(w.device), messages))
 
+    def _timed(self, work: Callable[[], T]) -> T:
+        begun = time.perf_counter()
+        result = work()
+        self.training += time.perf_counter() - begun
+        return result
+
     def _n(self, client: int) -> int:
         return int(self.federation.deal.sizes[client])
 
@@ -166,7 +183,6 @@ class Node:
         self, ask: Ask, message: Message, one: Callable[[int, int, int], tuple[Tensors, int, int, bool]]
     ) -> Message:
         """Every client that was asked for, in turn; one that fails does not take the others with it."""
-        begun = time.perf_counter()
         g = Gathered({}, [], [], [], [], [])
         rest = len(ask.clients)
         for client, use, keep in zip(ask.clients, ask.use or [0] * rest, ask.keep or [0] * rest, strict=True):
@@ -180,9 +196,10 @@ class Node:
             g.arrays |= found
             g.clients, g.n, g.K = [*g.clients, client], [*g.n, n], [*g.K, K]
             g.fresh += [client] if lost else []
-        seconds = time.perf_counter() - begun
-        answer = Answer(ask.ticket, ask.round, ask.trip, g.clients, g.n, g.K, g.fresh, g.errors, seconds)
-        return reply(message, answer, pack(g.arrays))
+        packed, seconds = pack(g.arrays), time.perf_counter() - self.begun
+        answer = Answer(ask.ticket, ask.round, ask.trip, g.clients, g.n, g.K, g.fresh, g.errors, seconds, self.training)
+        self.training = 0.0
+        return reply(message, answer, packed)
 
 
 def came_back(client: int, deltas: Tensor, uploads: PerPart, loss: Tensor) -> Tensors:
