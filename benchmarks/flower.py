@@ -24,9 +24,8 @@ from holdfast.flower.quiet import quiet
 quiet()
 
 import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict  # noqa: E402
-from flwr.clientapp import ClientApp  # noqa: E402
+from flower_plain import client  # noqa: E402
+from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
@@ -38,29 +37,6 @@ from holdfast.flower.simulate import hushed, ray  # noqa: E402
 from holdfast.models.zoo import make  # noqa: E402
 
 WARM = 2  # rounds left out: processes start and data are read
-
-
-def plain_client(config: Config) -> ClientApp:
-    """What a user of Flower would write: a module, an optimiser, batches."""
-    app = ClientApp()
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        federation = dealt(config)
-        net = make(config.model, federation.shape, federation.classes, config.seed)
-        net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        own = torch.from_numpy(federation.deal.client(int(context.node_config["partition-id"])))
-        optimiser = torch.optim.SGD(net.parameters(), lr=config.lr)
-        for _ in range(config.passes):
-            for index in own[torch.randperm(len(own))].split(config.batch):
-                loss = F.cross_entropy(net(federation.inputs(federation.data.x[index])), federation.data.y[index])
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-        content = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": len(own)})}
-        return Message(RecordDict(content), reply_to=message)
-
-    return app
 
 
 def plain(config: Config) -> list[float]:
@@ -86,7 +62,7 @@ def plain(config: Config) -> list[float]:
         strategy.start(grid, start, num_rounds=config.rounds, train_config=ConfigRecord({}), evaluate_fn=score)
 
     with hushed():
-        run_simulation(server, plain_client(config), config.clients, backend_config=ray(config))
+        run_simulation(server, client(config), config.clients, backend_config=ray(config))
     return [b - a for a, b in itertools.pairwise(ends)]
 
 
