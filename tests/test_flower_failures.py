@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from flower_toys import SMALL, MemoryGrid, on_grid
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from holdfast import run
-from holdfast.flower.letters import TRAIN, TooFew
+from holdfast.flower.letters import ENROL, TRAIN, TooFew
 from holdfast.flower.memory import Memory
 from holdfast.folder import RunFolder
 from holdfast.history import read_history
@@ -302,3 +302,79 @@ def test_a_second_node_cannot_take_over_a_client_whose_node_is_there():
     on_grid("fedavg", grid, **ALL | {"rounds": 1})
     assert result.history[0].failed == {}
     assert thief not in {m.metadata.dst_node_id for m in grid.asked if m.metadata.message_type == TRAIN}
+
+
+def test_a_reply_that_cannot_even_be_read_hurts_nobody_else():
+    class Damaged(MemoryGrid):
+        def pull_messages(self, message_ids):
+            found = super().pull_messages(message_ids)
+            if any(about(q, 1, 1) and q.metadata.message_id in message_ids for q in self.asked):
+                raise RuntimeError("chunks are missing")
+            return found
+
+    settings = {**SMALL, **ALL, "method": "fedavg", "rounds": 1}
+    result = on_grid("fedavg", Damaged(settings, 4), **ALL | {"rounds": 1})
+    assert result.history[0].failed == {1: "its reply cannot be read: RuntimeError: chunks are missing"}
+
+
+HOSTILE = {
+    "no client": {"clients": [], "n": []},
+    "a client too many": {"clients": [4], "n": [10]},
+    "a client below zero": {"clients": [-1], "n": [10]},
+    "the same client twice": {"clients": [2, 2], "n": [10, 10]},
+    "lists of different length": {"clients": [2], "n": [10, 10]},
+    "samples below zero": {"clients": [2], "n": [-5]},
+    "another shape": {"shape": [1, 9, 9]},
+    "other classes": {"classes": 11},
+    "words": {"classes": "ten"},
+    "something more": {"token": "x"},
+    "another ticket": {"ticket": "0" * 16},
+    "no ticket": {"ticket": "../../etc"},
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_node_that_lies_about_itself_is_refused(kind):
+    def trouble(question, reply):
+        if question.metadata.message_type != ENROL or reply.content["numbers"]["clients"] != [2]:
+            return reply
+        return Message(RecordDict({"numbers": ConfigRecord({**reply.content["numbers"], **HOSTILE[kind]})}),
+                       reply_to=question)  # fmt: skip
+
+    result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1}, patience=0.1)
+    assert result.history[0].failed == {2: "no node has it"}
+    assert torch.isfinite(result.w).all()
+
+
+ANSWERS = {
+    "no samples": {"n": [0]},
+    "steps below zero": {"K": [-1]},
+    "too many samples": {"n": [2**60]},
+    "lists of different length": {"n": [1, 2]},
+    "another client": {"clients": [3]},
+    "words for numbers": {"n": ["many"]},
+    "another round": {"round": 7},
+    "a number that is none": {"n": [True]},
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_an_answer_with_impossible_numbers_is_refused(kind):
+    def trouble(question, reply):
+        if not about(question, 1, 2):
+            return reply
+        numbers = ConfigRecord({**reply.content["numbers"], **ANSWERS[kind]})
+        return Message(RecordDict({"numbers": numbers, "arrays": reply.content["arrays"]}), reply_to=question)
+
+    result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
+    (failed,) = result.history[0].failed.items()
+    assert failed[0] == 2
+    assert failed[1].startswith("refused: ")
+
+
+def test_an_answer_without_the_records_is_refused():
+    def trouble(question, reply):
+        return Message(RecordDict({}), reply_to=question) if about(question, 1, 2) else reply
+
+    result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
+    assert result.history[0].failed[2].startswith("refused: the message holds the records")

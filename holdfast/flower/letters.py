@@ -69,7 +69,7 @@ def numbers(letter: Ask | Answer | Enrolled) -> ConfigRecord:
 
 def letter(kind: type[L], message: Message, records: set[str]) -> L:
     """The numbers of a message that holds exactly these records beside them."""
-    content = message.content
+    content = message.content if message.has_content() else {}
     if set(content) != {NUMBERS, *records}:
         raise Refused(f"the message holds the records {', '.join(sorted(content)[:5])}: something else was asked for")
     found = content[NUMBERS]

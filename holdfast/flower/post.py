@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import httpx
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
@@ -64,7 +65,9 @@ class Post:
         """The reply to one message: one at a time, so that a reply that cannot be read hurts nobody else."""
         try:
             replies = list(self.grid.pull_messages([word]))
-        except (ValueError, KeyError, TypeError, IndexError, UnicodeDecodeError) as error:
+        except httpx.HTTPError:
+            raise  # the SuperLink is gone, not the reply wrong
+        except Exception as error:
             return f"its reply cannot be read: {one_line(f'{type(error).__name__}: {error}')}"
         for reply in replies:
             if reply.metadata.reply_to_message_id == word:

@@ -93,8 +93,11 @@ class Roll:
                 f"its samples have shape {said.shape} in {said.classes} classes, the server's {self.shape} in "
                 f"{self.classes}"
             )
-        if len(said.clients) != len(said.n) or not all(0 <= i < self.clients for i in said.clients) or min(said.n) < 0:
+        here = set(said.clients)
+        if not here <= set(range(self.clients)) or not len(here) == len(said.clients) == len(said.n) > 0:
             raise Refused(f"it plays clients that the federation of {self.clients} does not have")
+        if min(said.n) < 0:
+            raise Refused(f"it claims {min(said.n)} samples")
         for client, n in zip(said.clients, said.n, strict=True):
             before = self.node_of.get(client)
             if before is not None and before != node and before not in self.silent:

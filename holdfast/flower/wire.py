@@ -24,6 +24,7 @@ KINDS = {
     "float32": torch.float32,
     "float64": torch.float64,
     "int64": torch.int64,
+    "int32": torch.int32,
     "uint8": torch.uint8,
     "bool": torch.bool,
 }
