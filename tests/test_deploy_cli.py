@@ -54,7 +54,7 @@ def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
     assert "def data(client, node):" in client
     assert "CLASSES = 4" in client
     assert "allow_pickle=False" in client
-    assert 'samples=\\"' in (app / "README.md").read_text()
+    assert 'samples="/path' in (app / "README.md").read_text()
 
 
 def test_init_refuses_what_would_not_run(tmp_path):
@@ -73,8 +73,8 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
     assert deploy("keys", folder, "--host", "fl.example.org", "--host", "10.0.0.7", "--nodes", 2).exit_code == 0
     server = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org"]
-    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.7"]
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
+    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.7", "127.0.0.1"]
     server.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()))
     for name in ("server.key", "node-0", "node-1"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600

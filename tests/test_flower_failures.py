@@ -378,3 +378,30 @@ def test_an_answer_without_the_records_is_refused():
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
     assert result.history[0].failed[2].startswith("refused: the message holds the records")
+
+
+def test_a_retry_on_a_node_of_several_clients_keeps_where_the_others_stand(monkeypatch):
+    """Two trips, and in the first only one of a node's two clients fails and is asked again."""
+    from holdfast.flower.node import Node
+
+    real, failed = Node._home, []
+
+    def home(self, context, job):
+        found = real(self, context, job)
+        train = found.train
+
+        def once(job, ids):
+            if ids.tolist() == [2] and not failed:
+                failed.append(2)
+                raise RuntimeError("once")
+            return train(job, ids)
+
+        found.train = once
+        return found
+
+    monkeypatch.setattr(Node, "_home", home)
+    how = ALL | {"rounds": 1, "public": 0.05}
+    grid = grid_with(lambda q, r: r, "fnr", nodes=2, public=0.05)
+    result = on_grid("fnr", grid, nodes=2, **how, on_failure="retry")
+    assert failed
+    same(result, run("fnr", engine="loop", **SMALL | how))

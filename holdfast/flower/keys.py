@@ -17,7 +17,11 @@ DAYS = 365
 
 
 def certificates(folder: Path, hosts: list[str]) -> None:
-    """``ca.crt``, ``server.crt`` and ``server.key`` for a SuperLink that is reached under these names or addresses."""
+    """``ca.crt``, ``server.crt`` and ``server.key`` for a SuperLink that is reached under these names or addresses.
+
+    It is also reached from its own machine, by the process that runs the server's half.
+    """
+    hosts = list(dict.fromkeys([*hosts, "localhost", "127.0.0.1"]))
     folder.mkdir(parents=True, exist_ok=True)
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = _name("holdfast federation")

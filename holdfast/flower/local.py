@@ -60,7 +60,7 @@ class Local:
     def start(self) -> None:
         """Start all, and wait until the SuperLink answers."""
         if self.safety.tls and not self.certs.exists():
-            keys.certificates(self.certs, ["127.0.0.1", "localhost"])
+            keys.certificates(self.certs, ["127.0.0.1"])
         self.start_link()
         for number in range(self.nodes):
             self.start_node(number)

@@ -79,7 +79,9 @@ class Node:
         ask = letter(Ask, message, {"model", "messages"})
         job = self._job(ask, message, unflatten(unpack_any(arrays(message, "messages"), "the message")))
         home, memory = self._home(context, job), Memory(context.state, ask.run, self.folder)
-        stand = {"w": job.w0}
+        earlier = context.state.get(f"{STAND}-{ask.round}")  # of other clients, where this node is asked again
+        stand = unpack_any(earlier, "where the clients stand") if isinstance(earlier, ArrayRecord) else {}
+        stand["w"] = job.w0
 
         def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
             memory.keep(client, {use, keep})

@@ -40,9 +40,10 @@ class Post:
         sent = list(self.grid.push_messages(messages))
         waiting: dict[str, int] = {}
         found: dict[int, Message | str] = dict.fromkeys(letters, "the message could not be sent")
-        for word, node in zip(sent, letters, strict=len(sent) == len(letters)):
-            if word:
-                waiting[word], found[node] = node, f"no reply within {self.timeout:g} s"
+        if len(sent) == len(letters):
+            for word, node in zip(sent, letters, strict=True):
+                if word:
+                    waiting[word], found[node] = node, f"no reply within {self.timeout:g} s"
         self._collect(waiting, found, begun + self.timeout)
         self.waited += time.perf_counter() - begun
         return found

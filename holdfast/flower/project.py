@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -116,20 +117,13 @@ so on. Private keys (`server.key`, `node-*`) stay where they are used and are se
 
 ## The server
 
-    TESTflower-superlink --host 0.0.0.0 --port 8000 --disable-runtime-dependency-installation \\
-        --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt --ssl-keyfile keys/server.key \\
-        --enable-supernode-auth
+    TESTflower-superlink --host 0.0.0.0 --port 8000 --database superlink.db \\
+        --disable-runtime-dependency-installation --enable-supernode-auth \\
+        --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt --ssl-keyfile keys/server.key
 
-Open port 8000 for the nodes; they open none. Register every node's public key:
+Open port 8000 for the nodes and for the machine on which runs are started; nodes open none.
 
-    flwr supernode register keys/node-0.pub federation
-
-## The nodes, number 0 to NODES-1
-
-    flower-supernode --superlink HOST:8000 --root-certificates ca.crt --auth-supernode-private-key node-0 \\
-        --node-config "partition-id=0 num-partitions=NODESSAMPLES state=\\"/var/lib/holdfast\\""
-
-## The run
+## Where runs are started
 
 Tell `flwr` where the server is, in `~/.flwr/config.toml`:
 
@@ -140,11 +134,25 @@ Tell `flwr` where the server is, in `~/.flwr/config.toml`:
     address = "HOST:8000"
     root-certificates = "/path/to/ca.crt"
 
-Then, in the folder that holds NAME:
+Register every node's public key, once:
+
+    flwr supernode register keys/node-0.pub federation
+
+## The nodes, numbers 0 to LAST
+
+    flower-supernode --superlink HOST:8000 --root-certificates ca.crt --auth-supernode-private-key node-0 \\
+        --node-config 'partition-id=0 num-partitions=NODESSAMPLES state="/var/lib/holdfast"'
+
+Let a supervisor start it again when it ends. In the folder `state` it keeps what the method knows about its clients.
+
+## The run
+
+In the folder that holds `NAME`:
 
     flwr run NAME federation --stream
+    flwr run NAME federation --stream -c resume=true     # after a stop
 
-The run folder is `out` of `pyproject.toml`, on the server. After a stop: `flwr run NAME federation -c resume=true`.
+The run folder is the setting `out` of `pyproject.toml`, on the server: make it an absolute path.
 """
 
 
@@ -166,12 +174,12 @@ def write(folder: Path, settings: Mapping[str, Any], classes: int | None = None)
 
 def readme(name: str, host: str, nodes: int, own: bool) -> str:
     """How to start the app on several machines."""
-    samples = ' samples=\\"/path/to/samples.npz\\"' if own else ""
-    test = "HOLDFAST_TEST=/path/to/test.npz " if own else ""
-    return (
-        README.replace("NAME", name)
-        .replace("HOST", host)
-        .replace("NODES", str(nodes))
-        .replace("SAMPLES", samples)
-        .replace("TEST", test)
-    )
+    words = {
+        "NAME": name,
+        "HOST": host,
+        "NODES": str(nodes),
+        "LAST": str(nodes - 1),
+        "SAMPLES": ' samples="/path/to/samples.npz"' if own else "",
+        "TEST": "HOLDFAST_TEST=/path/to/test.npz " if own else "",
+    }
+    return re.sub("|".join(words), lambda found: words[found[0]], README)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def simulate(
     stop: Callable[[], bool],
 ) -> Result:
     """Run what a config describes. The server is a thread of this process."""
+    if find_spec("ray") is None:
+        raise HoldfastError("engine flower needs Ray, which is not installed: pip install 'holdfast[flower]'")
     settings = {k: v for k, v in asdict(config).items() if v is not None}
     terms = {"nodes": config.clients, "timeout": PATIENCE, "patience": 300.0}
     where = {"out": str(out.absolute())} if out is not None else {}
