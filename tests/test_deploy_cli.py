@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import stat
 import tomllib
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from holdfast import HoldfastError
-from holdfast.cli.deploy import command
-from holdfast.config import FIELDS
+from holdfast.cli.deploy import command, split
+from holdfast.config import FIELDS, from_text
 from holdfast.flower.terms import TERMS
 
 
@@ -104,5 +107,35 @@ def test_local_refuses_bad_settings_before_it_starts_anything(words, why, monkey
 
 
 def test_local_keeps_a_run_that_is_there(tmp_path):
+    (tmp_path / "notes").write_text("")
+    assert "is not empty and holds no run" in refused("local", "fedavg", "--out", tmp_path)
     (tmp_path / "config.toml").write_text("")
     assert "already holds a run" in refused("local", "fedavg", "--out", tmp_path)
+    assert "is a file" in refused("local", "fedavg", "--out", tmp_path / "notes")
+
+
+def documented():
+    """The commands of docs/deploy.md, word by word."""
+    text = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text().replace("\\\n", " ")
+    return [shlex.split(line)[2:] for line in text.splitlines() if line.startswith("    holdfast deploy")]
+
+
+@pytest.mark.parametrize("words", documented(), ids=" ".join)
+def test_the_documented_commands_are_understood(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if words[0] == "local":
+        with command.commands["local"].make_context("local", words[1:]) as context:
+            flags = {k: v for k, v in context.params.items() if k in {*FIELDS, *TERMS}}
+            split(flags)
+    else:
+        result = deploy(*words)
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / words[1]).is_dir()
+
+
+def test_the_terms_of_the_documentation_are_those_of_the_command():
+    text = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| `?([\w.]+)`? \|", text, re.MULTILINE))
+    assert {name: from_text(name, value, TERMS) for name, value in rows.items()} == {
+        name: f.default for name, f in TERMS.items() if name != "nodes"
+    }

@@ -13,7 +13,7 @@ from holdfast.cli.options import given, settings
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.flower.terms import TERMS, Terms
-from holdfast.folder import RunFolder, fresh_folder, same_run
+from holdfast.folder import CONFIG, SUMMARY, RunFolder, fresh_folder, same_run
 
 LOCAL_NODES = 3
 
@@ -69,7 +69,7 @@ def local(
     follow = Follow(config, out, nodes, quiet, resume)
     with follow:
         deploy(told | how, out, nodes, safety, restarts, on_wait=follow.look)
-    summary = json.loads((out / "summary.json").read_text())
+    summary = json.loads((out / SUMMARY).read_text())
     follow.end(summary)
     if as_json:
         click.echo(json.dumps(summary))
@@ -102,10 +102,13 @@ def checked(config: Config, terms: Terms) -> None:
 
 
 def refuse_a_run(out: Path, overwrite: bool) -> None:
-    if (out / "config.toml").exists() and not overwrite:
-        raise HoldfastError(f"{out} already holds a run: add --resume or --overwrite")
+    """What the server would refuse, before it is started."""
     if out.exists() and not out.is_dir():
         raise HoldfastError(f"{out} is a file, not a folder for a run: choose another --out")
+    if (out / CONFIG).exists() and not overwrite:
+        raise HoldfastError(f"{out} already holds a run: add --resume or --overwrite")
+    if out.exists() and any(out.iterdir()) and not (out / CONFIG).exists():
+        raise HoldfastError(f"{out} is not empty and holds no run: choose another --out")
 
 
 @command.command("init")
