@@ -405,3 +405,26 @@ def test_a_retry_on_a_node_of_several_clients_keeps_where_the_others_stand(monke
     result = on_grid("fnr", grid, nodes=2, **how, on_failure="retry")
     assert failed
     same(result, run("fnr", engine="loop", **SMALL | how))
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "more"),
+    [
+        ("fnr", "train.again", {"public": 0.05}),
+        ("fedagg(mode=fixed_point, sweeps=1)", "query.gradients", {}),
+        ("ccvr", "query.survey", {}),
+    ],
+)
+def test_further_questions_of_a_round_are_asked_again_too(method, kind, more):
+    lost = []
+
+    def trouble(question, reply):
+        if question.metadata.message_type == kind and not lost:
+            lost.append(question)
+            return None
+        return reply
+
+    how = ALL | {"rounds": 1} | more
+    result = on_grid(method, grid_with(trouble, method, **more), **how, on_failure="retry")
+    assert lost
+    same(result, run(method, engine="loop", **SMALL | how))

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,7 +92,8 @@ class Deployment(Play):
         for i in ids.tolist():
             if i not in self.clients.changed:
                 self.durable[i] = self._counts(i)
-        replies = self._ask_until(TRAIN, job, ids.tolist(), shared, spec(expected))
+        enough = min(self.terms.min_clients, len(ids))
+        replies = self._ask_until(enough, TRAIN, job, ids.tolist(), shared, spec(expected))
         self.lost += [i for i, reply in replies.items() if reply.fresh]
         return self._back(replies)
 
@@ -105,25 +107,22 @@ class Deployment(Play):
         expected = {"delta": job.w0, "loss": job.lr} | self._uploads(self.rehearsal.again(number, job, state))
         flat = flatten(state)
         own = {i: {f"{i}/{name}": rows[at] for name, rows in flat.items()} for at, i in enumerate(ids.tolist())}
-        replies = self._ask(AGAIN, job, ids.tolist(), shared, spec(expected), number, own)
+        replies = self._ask_until(0, AGAIN, job, ids.tolist(), shared, spec(expected), number, own)
         for i, reply in replies.items():
             if all(bool(torch.isfinite(t).all()) for t in reply.tensors.values()):
                 self.trip_of[i] = number
         return self._back(replies)
 
     def gradients(self, job: Job, ids: np.ndarray, at: Tensor) -> Tensor:
-        replies = self._ask(GRADIENTS, job, ids.tolist(), {"model": pack({"w": at})}, spec({"gradient": at}))
-        if not replies:
-            raise TooFew(f"round {int(job.round)}: no client answered with a gradient: {self._why()}")
+        shared, expected = {"model": pack({"w": at})}, spec({"gradient": at})
+        replies = self._ask_until(1, GRADIENTS, job, ids.tolist(), shared, expected)
         return torch.stack([reply.tensors["gradient"].to(at.device) for reply in replies.values()])
 
     def survey(self, job: Job, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
         expected = spec(flatten(self.rehearsal.survey(job, parts)))
         shared, names = {"model": pack({"w": job.w0})}, [p.name for p in parts]
         ids = self.enrolled().occupied.tolist()
-        replies = list(self._ask(SURVEY, job, ids, shared, expected, names=names).values())
-        if not replies:
-            raise TooFew(f"round {int(job.round)}: no client answered the survey: {self._why()}")
+        replies = list(self._ask_until(1, SURVEY, job, ids, shared, expected, names=names).values())
         for start in range(0, len(replies), SURVEYED):
             rows = [unflatten(reply.tensors) for reply in replies[start : start + SURVEYED]]
             yield len(rows), stack(rows)
@@ -135,14 +134,11 @@ class Deployment(Play):
         return replace(played, failed=failures, reset=lost, waiting=waited, overhead=overhead)
 
     # -- asking ----------------------------------------------------------------------------------------------
-    def _ask_until(
-        self, kind: str, job: Job, ids: list[int], shared: dict[str, ArrayRecord], expected: Spec
-    ) -> dict[int, Reply]:
-        """Ask, and ask those who failed again as the terms say; too few in the end is an error."""
+    def _ask_until(self, enough: int, kind: str, job: Job, ids: list[int], *what: Any, **more: Any) -> dict[int, Reply]:
+        """Ask, and ask those who failed again as the terms say; fewer than ``enough`` in the end is an error."""
         found: dict[int, Reply] = {}
-        enough = min(self.terms.min_clients, len(ids))
         for _ in range(1 + self.terms.retries):
-            found |= self._ask(kind, job, [i for i in ids if i not in found], shared, expected)
+            found |= self._ask(kind, job, [i for i in ids if i not in found], *what, **more)
             if len(found) == len(ids) or (self.terms.on_failure == "continue" and len(found) >= enough):
                 break
         if len(found) < enough:

@@ -44,7 +44,7 @@ class Post:
             for word, node in zip(sent, letters, strict=True):
                 if word:
                     waiting[word], found[node] = node, f"no reply within {self.timeout:g} s"
-        self._collect(waiting, found, begun + self.timeout)
+        self._collect(waiting, found, time.perf_counter() + self.timeout)
         self.waited += time.perf_counter() - begun
         return found
 
