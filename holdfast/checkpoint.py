@@ -34,7 +34,7 @@ def save(folder: Path, round: int, server: Server, clients: Clients) -> None:
     newest = _manifests(folder)[-1:]
     files: dict[str, int] = _read_manifest(newest[0])["clients"] if newest else {}
     files = {f: c for f, c in files.items() if _client(f) not in clients.changed}
-    flat = {MODEL: server.w} | _flatten(server.states)
+    flat = {MODEL: server.w} | flatten(server.states)
     name = f"server-{round:06d}.safetensors"
     manifest: dict[str, Any] = {
         "round": round,
@@ -43,7 +43,7 @@ def save(folder: Path, round: int, server: Server, clients: Clients) -> None:
     }
     for i in sorted(clients.changed):
         name = f"client-{i:06d}-{round:06d}.safetensors"
-        files[name] = _write(folder / name, _flatten(clients.rows[i]))
+        files[name] = _write(folder / name, flatten(clients.rows[i]))
     _replace(folder / f"round-{round:06d}.json", json.dumps(manifest).encode())
     clients.changed.clear()
     _clean(folder)
@@ -62,7 +62,7 @@ def load(folder: Path, server: Server, clients: Clients) -> int:
         return {k: t.to(device) for k, t in _read(folder / name, checksum, path, manifests).items()}
 
     for name, checksum in manifest["clients"].items():
-        clients.rows[_client(name)] = _unflatten(read(name, checksum))
+        clients.rows[_client(name)] = unflatten(read(name, checksum))
     for name, checksum in manifest["server"].items():
         flat = read(name, checksum)
         if flat[MODEL].shape != server.w.shape or flat[MODEL].dtype != server.w.dtype:
@@ -71,7 +71,7 @@ def load(folder: Path, server: Server, clients: Clients) -> int:
                 f"but this run's has {len(server.w)} ({server.w.dtype})"
             )
         server.w = flat.pop(MODEL)
-        server.states = server.states | _unflatten(flat)
+        server.states = server.states | unflatten(flat)
     return int(manifest["round"])
 
 
@@ -79,11 +79,12 @@ def _client(name: str) -> int:
     return int(name.split("-")[1])
 
 
-def _flatten(states: PerPart) -> dict[str, Tensor]:
+def flatten(states: PerPart) -> dict[str, Tensor]:
+    """One level of names: ``part/name``."""
     return {f"{part}/{name}": t for part, tensors in states.items() for name, t in tensors.items()}
 
 
-def _unflatten(flat: dict[str, Tensor]) -> PerPart:
+def unflatten(flat: dict[str, Tensor]) -> PerPart:
     states: PerPart = {}
     for key, t in flat.items():
         part, name = key.split("/", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import Field, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Config(Named):
     track: str | None = param(None, "log every round live for a tracker", choices=("tensorboard", "mlflow"))
     checkpoint_every: int = param(1, "write a checkpoint every so many rounds (and after the last)", low=1)
     states: str = param("memory", "where the clients' states are kept between rounds", choices=("memory", "disk"))
-    engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector"))
+    engine: str = param("auto", "who trains the cohort", choices=("auto", "loop", "vector", "flower"))
     slice: int | None = param(None, "clients trained at once by the vector engine; default: what fits", low=1)
     workers: int | None = param(
         None, "clients trained side by side by the loop engine; default: a core each for convolutions on a CPU", low=1
@@ -129,11 +129,11 @@ def read_config(path: Path) -> dict[str, Any]:
     return dict(values)
 
 
-def from_text(name: str, text: str) -> Any:
+def from_text(name: str, text: str, known: Mapping[str, Field[Any]] = FIELDS) -> Any:
     """A setting's value from ``--set name=text``, in the type of the field."""
-    if name not in FIELDS:
-        raise unknown("setting", name, FIELDS)
-    kind = str(FIELDS[name].type)
+    if name not in known:
+        raise unknown("setting", name, known)
+    kind = str(known[name].type)
     if "None" in kind and text.lower() in ("none", ""):
         return None
     if kind.startswith("bool"):
@@ -143,7 +143,7 @@ def from_text(name: str, text: str) -> Any:
         if kind.startswith("int"):
             return int(text)
         if kind.startswith("float"):
-            return text if text in FIELDS[name].metadata["choices"] else float(text)
+            return text if text in known[name].metadata["choices"] else float(text)
     except ValueError:
         return text  # the check of the field says what is wrong
     return text

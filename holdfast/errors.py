@@ -9,6 +9,8 @@ from collections.abc import Iterable
 class HoldfastError(ValueError):
     """Something the user can mend: it names the offender, what was expected, and the remedy."""
 
+    status = 2  # the exit code of a command that ends with it
+
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> HoldfastError:
     """The error for a name that does not exist, with the nearest names that do.

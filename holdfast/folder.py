@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
 DIVERGED = "diverged.txt"  # why a run of a comparison ended early
+FLOWER = "flower"  # what machines other than the server leave behind in a local deployment
 SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
 PAGES = ("report.html", "report_files", "tensorboard", "mlflow")
-OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, DIVERGED, SPLIT, *PAGES)
+OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, DIVERGED, SPLIT, FLOWER, *PAGES)
 LISTED = 200  # clients; the counts of larger federations are not kept
 # What a resumed run may set anew.
 MAY_CHANGE = ("rounds", "checkpoint_every", "data_dir", "personal", "personal_what", "states", "drift", "track")

@@ -26,9 +26,15 @@ class Record:
     cohort: list[int]
     skipped: list[int] = field(default_factory=list)  # clients whose update was not finite
     drift: dict[str, float] = field(default_factory=dict)  # with --drift, in rounds with evaluation
+    # On several machines only, and left out of the line where there is nothing to say:
+    failed: dict[int, str] = field(default_factory=dict)  # clients that did not come back, and why
+    reset: list[int] = field(default_factory=list)  # clients whose parts had lost their state and began anew
+    waiting: float | None = None  # seconds of the round spent waiting for other machines
+    overhead: float | None = None  # seconds of our own code beside training: the server's, and the slowest node's
 
     def line(self) -> str:
         known = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+        known = {k: v for k, v in known.items() if v or k not in ("failed", "reset", "waiting", "overhead")}
         return json.dumps(known, allow_nan=False) + "\n"
 
 
@@ -41,7 +47,7 @@ def read_history(path: Path, upto: int) -> list[Record]:
     records: list[Record] = []
     for expected, line in zip(range(1, upto + 1), lines, strict=False):
         try:
-            record = Record(**json.loads(line))
+            record = Record(**json.loads(line, object_hook=_client_numbers))
             good = record.round == expected
         except (ValueError, TypeError):
             good = False
@@ -57,6 +63,11 @@ def read_history(path: Path, upto: int) -> list[Record]:
             "restore the file, or start anew with --overwrite"
         )
     return records
+
+
+def _client_numbers(found: dict[str, Any]) -> dict[Any, Any]:
+    """JSON has no numbers as names: give those of clients back."""
+    return {int(k) if k.isdecimal() else k: v for k, v in found.items()}
 
 
 def summarize(records: Sequence[Record]) -> dict[str, Any]:
@@ -77,4 +88,5 @@ def summarize(records: Sequence[Record]) -> dict[str, Any]:
         "kappa": final * 1e4 / seconds if final is not None and seconds else None,  # FNR-FL: accuracy per second
         "rho": final * 1e4 / megabytes if final is not None and megabytes else None,  # and per megabyte
         "skipped_updates": sum(len(r.skipped) for r in records),
+        "failed_updates": sum(len(r.failed) for r in records),
     }

@@ -183,7 +183,7 @@ class Part(Named):
 
     def consult(self, w: Tensor, lr: Tensor, epochs: int, visit: Callable[[Tensor], Tensor]) -> Tensors:
         """More for the part's message, found by asking the cohort before it trains: ``visit(v)`` gives every
-        client's full gradient at the model ``v``, [C, P]. For simulation: each visit is a trip of its own."""
+        client's full gradient at the model ``v``, [C, P]. Each visit is a trip of its own: dear on real machines."""
         raise NotImplementedError
 
     # -- at the client ------------------------------------------------------------------------------------

@@ -29,8 +29,11 @@ from holdfast.part import Part
 from holdfast.parts.clip import Clip
 from holdfast.parts.decay import Decay
 from holdfast.personal import TUNED, personalise
+from holdfast.play import Play
 from holdfast.simulation import Simulation
 from holdfast.track import require, tracked
+
+Player = Callable[[Config, Method, Federation, Net], Play]  # makes whoever plays the rounds
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,17 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    on_start: Callable[[Simulation, int], None] = lambda simulation, done: None,
+    on_start: Callable[[Play, int], None] = lambda play, done: None,
     on_round: Callable[[Record], None] = lambda record: None,
     stop: Callable[[], bool] = lambda: False,
+    player: Player = Simulation,
     **settings: Any,
 ) -> Result:
     """Train a federation with a method, by default FedAvg; ``settings`` are the fields of ``Config``.
 
     ``federation`` and ``model`` stand in for the settings data, split, clients and model; a model may be a name. With
-    ``out`` the run is kept in a folder and can be resumed; ``stop`` is asked after every round.
+    ``out`` the run is kept in a folder and can be resumed; ``stop`` is asked after every round. ``player`` makes what
+    plays the rounds: by default this process plays all clients.
     """
     folder = RunFolder(Path(out)) if out is not None else None
     asked = settings | decided(federation, model, settings)
@@ -78,7 +83,9 @@ def run(
     else:
         config = Config().changed(**asked, **({} if sum is None else {"method": str(sum)}))
     method = as_method(config.method if sum is None else sum)
-    return carry_out(config, method, federation, module, folder, resume, overwrite, on_start, on_round, stop)
+    if config.engine == "flower" and player is Simulation:
+        return _on_flower(config, federation, module, folder, resume, overwrite, on_start, on_round, stop)
+    return carry_out(config, method, federation, module, folder, resume, overwrite, on_start, on_round, stop, player)
 
 
 def carry_out(
@@ -89,9 +96,10 @@ def carry_out(
     folder: RunFolder | None,
     resume: bool = False,
     overwrite: bool = False,
-    on_start: Callable[[Simulation, int], None] = lambda simulation, done: None,
+    on_start: Callable[[Play, int], None] = lambda simulation, done: None,
     on_round: Callable[[Record], None] = lambda record: None,
     stop: Callable[[], bool] = lambda: False,
+    player: Player = Simulation,
 ) -> Result:
     """The run that a config describes, from its start or from its last checkpoint.
 
@@ -100,7 +108,7 @@ def carry_out(
     where = folder.path if folder is not None else None
     require(config, where)
     with arithmetic(config.precision):
-        simulation = prepare(config, method, federation, model)
+        simulation = prepare(config, method, federation, model, player)
         history = _open(folder, simulation, resume, overwrite)
         on_start(simulation, len(history))
         with tracked(config, where, len(history), on_round) as told:
@@ -109,11 +117,36 @@ def carry_out(
         if finished and score is None:  # a run that was finished before
             score = evaluate(simulation.net, simulation.server.served(), simulation.federation)
         summary = summary_of(simulation, history, folder) | by_class(score)
-        if config.personal and finished:
+        if config.personal and finished and isinstance(simulation, Simulation):
             summary |= personalise(simulation, with_flags(TUNED[config.personal_what], config))
     if folder is not None and finished and not folder.finished:
         folder.finish(summary)
     return Result(config, history, summary, simulation.net, simulation.server.served(), score)
+
+
+def _on_flower(
+    config: Config,
+    federation: Federation | None,
+    model: nn.Module | None,
+    folder: RunFolder | None,
+    resume: bool,
+    overwrite: bool,
+    on_start: Callable[[Play, int], None],
+    on_round: Callable[[Record], None],
+    stop: Callable[[], bool],
+) -> Result:
+    """The run in Flower's simulation runtime."""
+    from holdfast.flower import need_flower
+
+    need_flower()
+    from holdfast.flower.simulate import simulate
+
+    if federation is not None or model is not None:
+        raise HoldfastError(
+            "engine flower runs data sets and models by name, since its workers load them; for others write an app "
+            "with holdfast.flower.client_app"
+        )
+    return simulate(config, folder.path if folder else None, resume, overwrite, on_start, on_round, stop)
 
 
 def decided(federation: Federation | None, model: nn.Module | str | None, settings: dict[str, Any]) -> dict[str, Any]:
@@ -139,11 +172,17 @@ def refuse_other_things(federation: object, model: object) -> None:
         raise HoldfastError(f"the model is the class {model.__name__}: give an instance, {model.__name__}()")
 
 
-def prepare(config: Config, sum: Method, federation: Federation | None, model: nn.Module | None) -> Simulation:
+def prepare(
+    config: Config,
+    sum: Method,
+    federation: Federation | None,
+    model: nn.Module | None,
+    player: Player = Simulation,
+) -> Play:
     """Everything a run needs, from its config: every bad setting is found here, before anything is written."""
     federation = deal(config) if federation is None else federation
     sum, net = agree(config, sum, federation, model)
-    return Simulation(config, sum, federation.to(net.device, net.dtype), net)
+    return player(config, sum, federation.to(net.device, net.dtype), net)
 
 
 def deal(config: Config, data: DataSet | None = None) -> Federation:
@@ -156,8 +195,6 @@ def agree(config: Config, sum: Method, federation: Federation, model: nn.Module 
     """The whole sum and the network, after config, method, federation and model were found to go together."""
     sum = with_flags(sum, config)
     device = pick_device(config.device)
-    if len(federation.occupied) == 0:
-        raise HoldfastError("no client has any samples")
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(f"cohort {config.cohort} is larger than the {federation.clients} clients of the federation")
     module = model if model is not None else make(config.model, federation.shape, federation.classes, config.seed)
@@ -209,7 +246,7 @@ def arithmetic(precision: str) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, cudnn
 
 
-def summary_of(simulation: Simulation, history: list[Record], folder: RunFolder | None) -> dict[str, Any]:
+def summary_of(simulation: Play, history: list[Record], folder: RunFolder | None) -> dict[str, Any]:
     """The run in one flat object."""
     config = simulation.config
     what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
@@ -225,7 +262,7 @@ def by_class(score: Score | None) -> dict[str, list[float | None]]:
     return {"accuracy_by_class": [None if math.isnan(a) else a for a in score.by_class]}
 
 
-def _open(folder: RunFolder | None, simulation: Simulation, resume: bool, overwrite: bool) -> list[Record]:
+def _open(folder: RunFolder | None, simulation: Play, resume: bool, overwrite: bool) -> list[Record]:
     """Make the run's folder, or bring the simulation to where a stopped run was."""
     if folder is None:
         return []
@@ -238,7 +275,7 @@ def _open(folder: RunFolder | None, simulation: Simulation, resume: bool, overwr
 
 
 def _rounds(
-    simulation: Simulation,
+    simulation: Play,
     folder: RunFolder | None,
     history: list[Record],
     on_round: Callable[[Record], None],
@@ -264,6 +301,10 @@ def _rounds(
             cohort=played.cohort,
             skipped=played.skipped,
             drift=played.drift,
+            failed=played.failed,
+            reset=played.reset,
+            waiting=played.waiting,
+            overhead=played.overhead,
         )
         history.append(record)
         stopping = stop()

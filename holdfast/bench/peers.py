@@ -98,7 +98,7 @@ def flower(model: str, rounds: int) -> float:
 
     def local(message: Message, context: Context) -> Message:
         net = network(model)
-        net.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        net.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         train(net, *data()[int(context.node_config["partition-id"])])
         metrics = MetricRecord({"num-examples": SAMPLES})
         return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
@@ -117,7 +117,7 @@ def flower(model: str, rounds: int) -> float:
     client.train()(local)
     server.main()(serve)
     ray = {"num_cpus": cores(), "_node_ip_address": "127.0.0.1", "include_dashboard": False}
-    config = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": ray}
+    config: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": ray}
     run_simulation(server, client, num_supernodes=CLIENTS, backend_config=config)
     return per_round(marks, rounds)
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "data": ("holdfast.cli.data", "List and fetch data sets."),
     "models": ("holdfast.cli.models", "List the networks."),
     "combinations": ("holdfast.cli.combinations", "Sum every pair of methods, and write which of them run."),
+    "deploy": ("holdfast.cli.deploy", "Run a federation on several machines, or on one as if on several."),
     "theory": ("holdfast.cli.theory", "Compute a paper's analytical claims."),
     "bench": ("holdfast.cli.bench", "Measure how fast this machine is, against plain PyTorch."),
 }
@@ -80,7 +81,7 @@ def _expected(error: Exception) -> int:
 
     if not isinstance(error, HoldfastError):
         raise error
-    return _complain(str(error), 1 if type(error).__name__ == "Diverged" else 2)
+    return _complain(str(error), error.status)
 
 
 def _complain(message: str, status: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,13 +33,13 @@ def flag(f: Field[Any]) -> click.Option:
     )
 
 
-def settings(*names: str) -> Callable[[F], F]:
+def settings(*names: str, of: Mapping[str, Field[Any]] = FIELDS) -> Callable[[F], F]:
     """Add flags for some settings (all but the method, when none is named) to a command's function."""
-    chosen = names or tuple(n for n in FIELDS if n != "method")
+    chosen = names or tuple(n for n in of if n != "method")
 
     def decorate(function: F) -> F:
         for name in reversed(chosen):
-            option = flag(FIELDS[name])
+            option = flag(of[name])
             params = function.__dict__.setdefault("__click_params__", [])
             params.append(option)
         return function
@@ -47,7 +47,12 @@ def settings(*names: str) -> Callable[[F], F]:
     return decorate
 
 
-def given(flags: dict[str, Any], config: Path | None = None, pairs: tuple[str, ...] = ()) -> dict[str, Any]:
+def given(
+    flags: dict[str, Any],
+    config: Path | None = None,
+    pairs: tuple[str, ...] = (),
+    of: Mapping[str, Field[Any]] = FIELDS,
+) -> dict[str, Any]:
     """What the user set: the config file, overridden by ``--set``, overridden by flags."""
     values: dict[str, Any] = read_config(config) if config else {}
     for pair in pairs:
@@ -58,5 +63,5 @@ def given(flags: dict[str, Any], config: Path | None = None, pairs: tuple[str, .
         values[name] = from_text(name, text.strip())
     for name, value in flags.items():
         if value is not None:
-            values[name] = from_text(name, value) if isinstance(value, str) else value
+            values[name] = from_text(name, value, of) if isinstance(value, str) else value
     return values

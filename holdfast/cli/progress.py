@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from holdfast.history import Record
-from holdfast.simulation import Simulation
+from holdfast.play import Play
 
 
 class Watch:
@@ -32,13 +32,16 @@ class Watch:
         self.loss: float | None = None
         self.speed: float | None = None
 
-    def start(self, simulation: Simulation, done: int) -> None:
-        self.console.print(describe(simulation), highlight=False, soft_wrap=True)
-        if done == simulation.config.rounds:
+    def start(self, simulation: Play, done: int) -> None:
+        self.begin(describe(simulation), done, simulation.config.rounds)
+
+    def begin(self, text: str, done: int, rounds: int) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True)
+        if done == rounds:
             self.console.print(f"finished already, with {done} rounds: nothing to do", highlight=False)
         elif done:
             self.console.print(f"resuming after round {done}", highlight=False)
-        self.bar.update(self.task, completed=done, total=simulation.config.rounds)
+        self.bar.update(self.task, completed=done, total=rounds)
         self.started = True
         self.bar.start()
 
@@ -62,9 +65,11 @@ class Watch:
             self.console.print(
                 f"round {record.round}: left out the update of client {who}: not finite", highlight=False
             )
+        for client, why in record.failed.items():
+            self.console.print(f"round {record.round}: without client {client}: {why}", highlight=False)
 
 
-def describe(simulation: Simulation) -> str:
+def describe(simulation: Play) -> str:
     """Two lines on what is about to run."""
     config, fed, net = simulation.config, simulation.federation, simulation.net
     empty = fed.clients - len(simulation.occupied)

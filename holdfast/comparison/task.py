@@ -22,7 +22,7 @@ from holdfast.folder import CONFIG, DIVERGED, SUMMARY, RunFolder
 from holdfast.history import Record
 from holdfast.method import Method
 from holdfast.rounds import agree, carry_out, deal
-from holdfast.simulation import Diverged
+from holdfast.play import Diverged
 
 FREE = ("data_dir", "checkpoint_every")  # settings in which a run on disk may differ from the task that finishes it
 DEALT = ("data", "data_dir", "split", "clients", "seed", "public", "augment")  # settings that decide the federation

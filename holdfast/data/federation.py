@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -31,6 +31,7 @@ class Federation:
     augment: bool = False
     dtype: torch.dtype = torch.float32
     leaks: bool = False  # whether the public samples are the test samples
+    numbers: Tensor | None = None  # the samples' numbers in the whole data set, where only some of them are here
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -61,7 +62,30 @@ class Federation:
         """The same federation with its samples on a device and its inputs in a precision."""
         d = self.data
         data = replace(d, x=d.x.to(device), y=d.y.to(device), test_x=d.test_x.to(device), test_y=d.test_y.to(device))
-        return replace(self, data=data, public=self.public.to(device), dtype=dtype)
+        numbers = None if self.numbers is None else self.numbers.to(device)
+        return replace(self, data=data, public=self.public.to(device), numbers=numbers, dtype=dtype)
+
+    def only(self, clients: Sequence[int], *, server: bool = False) -> Federation:
+        """The same federation with the samples of these clients alone; the server also has test and public data."""
+        owned = [self.deal.client(i) if i in set(clients) else self.deal.index[:0] for i in range(self.clients)]
+        own = torch.from_numpy(np.concatenate(owned)).to(self.device)
+        held = self.public if server else self.public[:0]
+        here, d = torch.cat([own, held]), self.data
+        test_x, test_y = (d.test_x, d.test_y) if server else (d.test_x[:0], d.test_y[:0])
+        data = replace(d, x=d.x[here], y=d.y[here], test_x=test_x, test_y=test_y, groups=None)
+        offsets = np.cumsum([0, *(len(samples) for samples in owned)])
+        dealt = Deal(np.arange(len(own)), offsets, self.deal.noise)
+        public = torch.arange(len(own), len(here), device=self.device)
+        numbers = here if self.numbers is None else self.numbers[here]
+        return replace(self, data=data, deal=dealt, public=public, numbers=numbers)
+
+    def with_public(self, x: Tensor, y: Tensor) -> Federation:
+        """The same federation with other public samples, as they are stored."""
+        d, new = self.data, torch.arange(len(self.data.y), len(self.data.y) + len(y))
+        data = replace(d, x=torch.cat([d.x, x.to(d.x)]), y=torch.cat([d.y, y.to(d.y)]), groups=None)
+        numbers = torch.arange(len(d.y)) if self.numbers is None else self.numbers
+        numbers = torch.cat([numbers, torch.full_like(y, -1, dtype=torch.int64).to(numbers)])
+        return replace(self, data=data, public=new.to(self.device), numbers=numbers)
 
     def inputs(self, stored: Tensor) -> Tensor:
         """Stored samples as the network wants them: scaled and normalised. Any leading axes."""
@@ -92,7 +116,8 @@ class Federation:
         if self.deal.noise is not None:
             noise = self.deal.noise
             spread = sigma.to(x.dtype).reshape(sigma.shape + (1,) * (index.dim() - sigma.dim())).expand(index.shape)
-            x = perturb(x, index, spread, noise.mean, noise.share, self.seed)
+            number = index if self.numbers is None else self.numbers[index]
+            x = perturb(x, number, spread, noise.mean, noise.share, self.seed)
         return self.normalised(x), self.data.y[index]
 
     def batch(self, index: Tensor, sigma: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:

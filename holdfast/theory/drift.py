@@ -22,8 +22,8 @@ from holdfast.data.sources import data_folder, load, source
 from holdfast.method import Method
 from holdfast.metrics import evaluate
 from holdfast.models.net import Net
+from holdfast.play import Play
 from holdfast.rounds import prepare
-from holdfast.simulation import Simulation
 from holdfast.theory.watch import Watch, seen
 
 HIDDEN = 25
@@ -101,7 +101,7 @@ def drift(data: DataSet, seed: int, methods: tuple[str, ...]) -> Drift:
     return Drift(rounds, accuracy, activations(net, w, samples), own, after, definition1(net, w, samples))
 
 
-def trained(config: Config, federation: Federation) -> tuple[Simulation, int, float]:
+def trained(config: Config, federation: Federation) -> tuple[Play, int, float]:
     """FedAvg until the accuracy is reached: the run, its rounds, the accuracy."""
     simulation = prepare(config, Method(), federation, None)
     accuracy, rounds = 0.0, 0

@@ -14,8 +14,8 @@ from holdfast.metrics import evaluate
 from holdfast.models.net import Net
 from holdfast.part import Round
 from holdfast.parts.normalized import Normalized
+from holdfast.play import Play
 from holdfast.rounds import prepare
-from holdfast.simulation import Simulation
 from holdfast.theory.watch import Watch, seen
 
 ROUNDS, COHORT = 30, 10
@@ -44,7 +44,7 @@ class Rounds(NamedTuple):
     updates: Tensor  # [round, P]
 
 
-def simulation(method: str) -> Simulation:
+def simulation(method: str) -> Play:
     return prepare(Config().changed(**SETTINGS), Method.parse(method) + Watch(), None, None)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.part import Client, Part, Round, Tensors
-from holdfast.simulation import Simulation
+from holdfast.play import Play
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,6 @@ class Watch(Part):
         return {"ids": r.ids, "deltas": r.deltas, "rates": r.uploads["rate"], "update": r.update}
 
 
-def seen(simulation: Simulation) -> Tensors:
+def seen(simulation: Play) -> Tensors:
     """What the watch kept of the last round."""
     return simulation.server.states[Watch.name]

@@ -1,0 +1,164 @@
+"""``holdfast deploy``: a federation on several machines with Flower, or on one machine as if on several."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.cli.options import given, settings
+from holdfast.config import Config
+from holdfast.errors import HoldfastError
+from holdfast.flower.terms import TERMS, Terms
+from holdfast.folder import CONFIG, SUMMARY, RunFolder, fresh_folder, same_run
+
+LOCAL_NODES = 3
+
+
+@click.group("deploy")
+def command() -> None:
+    """Run a federation on several machines with Flower, or on one machine as if on several."""
+
+
+@command.command("local")
+@click.argument("method", required=False)
+@settings()
+@settings(of=TERMS)
+@click.option("--tls", is_flag=True, help="encrypt the links, with certificates made for this run")
+@click.option("--auth", is_flag=True, help="nodes prove who they are, with keys made for this run; needs --tls")
+@click.option("--restarts", type=int, default=0, help="how often a server that dies is started again  [default: 0]")
+@click.option("--out", type=click.Path(path_type=Path), help="folder of the run  [default: a new one in runs/]")
+@click.option("--resume", is_flag=True, help="go on with the run in --out; flags left out are as it was started")
+@click.option("--overwrite", is_flag=True, help="replace the run in --out")
+@click.option("--json", "as_json", is_flag=True, help="the last line of stdout is the summary as one JSON object")
+@click.option("--quiet", is_flag=True, help="no progress")
+def local(
+    method: str | None,
+    tls: bool,
+    auth: bool,
+    restarts: int,
+    out: Path | None,
+    resume: bool,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
+    **flags: Any,
+) -> int:
+    """Run METHOD on this machine: a server and some nodes, each a process of its own, on the loopback."""
+    from holdfast.flower import need_flower
+
+    need_flower()
+    from holdfast.cli.follow import Follow
+    from holdfast.flower.local import Safety, deploy
+
+    terms, asked = split({**flags, "method": method})
+    nodes = terms.nodes or LOCAL_NODES
+    if resume and (out is None or overwrite):
+        raise HoldfastError("--resume needs --out, the folder of the run, and no --overwrite")
+    config = described(asked, out if resume else None, nodes)
+    checked(config, terms)
+    out = out or fresh_folder(Path("runs"), config.method, config.data)
+    safety = Safety(tls, auth)
+    if not resume:
+        refuse_a_run(out, overwrite)
+    how = {"resume": resume, "overwrite": overwrite}
+    told = {k: v for k, v in (asdict(config) | asdict(terms)).items() if v is not None}
+    follow = Follow(config, out, nodes, quiet, resume)
+    with follow:
+        deploy(told | how, out, nodes, safety, restarts, on_wait=follow.look)
+    summary = json.loads((out / SUMMARY).read_text())
+    follow.end(summary)
+    if as_json:
+        click.echo(json.dumps(summary))
+    return 0
+
+
+def split(flags: dict[str, Any]) -> tuple[Terms, dict[str, Any]]:
+    """What the user set: the terms, and the run's own settings."""
+    terms = {k: v for k, v in flags.items() if k in TERMS}
+    return Terms(**given(terms, of=TERMS)), given({k: v for k, v in flags.items() if k not in TERMS})
+
+
+def described(asked: dict[str, Any], stored: Path | None, nodes: int) -> Config:
+    """The run that is asked for: anew, with a client on each node unless told otherwise, or as it was stored."""
+    if stored is not None:
+        method = asked.pop("method", None)
+        return same_run(RunFolder(stored).stored(), asked, method)
+    if asked.get("engine", "flower") not in ("auto", "flower"):
+        raise HoldfastError(f"--engine {asked['engine']} is for holdfast run: here nodes train, client after client")
+    return Config(**{"clients": nodes} | asked | {"engine": "flower"})
+
+
+def checked(config: Config, terms: Terms) -> None:
+    """Find every bad setting before anything is started."""
+    from holdfast.method import Method
+    from holdfast.rounds import prepare
+
+    terms.refuse(config)
+    prepare(config.changed(engine="loop"), Method.parse(config.method), None, None)
+
+
+def refuse_a_run(out: Path, overwrite: bool) -> None:
+    """What the server would refuse, before it is started."""
+    if out.exists() and not out.is_dir():
+        raise HoldfastError(f"{out} is a file, not a folder for a run: choose another --out")
+    if (out / CONFIG).exists() and not overwrite:
+        raise HoldfastError(f"{out} already holds a run: add --resume or --overwrite")
+    if out.exists() and any(out.iterdir()) and not (out / CONFIG).exists():
+        raise HoldfastError(f"{out} is not empty and holds no run: choose another --out")
+
+
+@command.command("init")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--method", required=True, help="the method: a sum of parts, such as fedbug(0.4)+feddyn(0.01)")
+@settings(*(f.name for f in fields(Config) if f.name not in ("method", "engine", "personal", "personal_what")))
+@settings(of=TERMS)
+@click.option("--classes", type=int, help="with --data own: the number of classes")
+@click.option("--host", default="server.example.org", help="the server's name or address, for the instructions")
+def init(folder: Path, method: str, classes: int | None, host: str, **flags: Any) -> None:
+    """Write a Flower app into FOLDER: settings, a client and a server app, and how to start them.
+
+    --data own: the nodes bring their own data; the app has a function that reads them, for you to fill in.
+    """
+    from holdfast.flower.project import OWN, readme, write
+    from holdfast.method import Method
+
+    terms, asked = split(flags)
+    config = Config(**{"clients": terms.nodes or LOCAL_NODES} | asked | {"method": method})
+    Method.parse(method)
+    if (config.data == OWN) != (classes is not None):
+        raise HoldfastError(f"--classes belongs to --data {OWN}: give both or neither")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise HoldfastError(f"{folder} is there already and not empty: choose another folder")
+    told = {"method": method, "clients": config.clients} | asked | spelt_out(terms)
+    nodes = terms.nodes or config.clients
+    write(folder, {"data": config.data} | told | {"out": "runs/federation", "resume": False}, classes)
+    (folder / "README.md").write_text(readme(folder.name, host, nodes, classes is not None))
+    click.echo(f"the app is in {folder}; {folder / 'README.md'} says how to start it")
+
+
+def spelt_out(terms: Terms) -> dict[str, Any]:
+    """The terms, spelt out: they are settings that users of the app will want to see."""
+    return {k: v for k, v in asdict(terms).items() if v is not None}
+
+
+@command.command("keys")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--host", "hosts", multiple=True, required=True, help="the server's name or address; may be repeated")
+@click.option("--nodes", type=int, default=LOCAL_NODES, help=f"keys to make  [default: {LOCAL_NODES}]")
+def keys(folder: Path, hosts: tuple[str, ...], nodes: int) -> None:
+    """Make a certificate for the server and a key for each node, in FOLDER."""
+    from holdfast.flower import need_flower
+
+    need_flower()
+    from holdfast.flower.keys import certificates, node_key
+
+    if folder.exists() and any(folder.iterdir()):
+        raise HoldfastError(f"{folder} is not empty: keys are never written over; choose another folder")
+    certificates(folder, list(hosts))
+    for number in range(nodes):
+        node_key(folder / f"node-{number}")
+    click.echo(f"in {folder}: ca.crt for all, server.crt and server.key for the server, a key for each node")

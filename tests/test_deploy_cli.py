@@ -1,0 +1,141 @@
+"""``holdfast deploy``: what it writes, and what it refuses before anything is started."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import stat
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+
+from holdfast import HoldfastError
+from holdfast.cli.deploy import command, split
+from holdfast.config import FIELDS, from_text
+from holdfast.flower.terms import TERMS
+
+
+def deploy(*words):
+    return CliRunner().invoke(command, [str(w) for w in words])
+
+
+def refused(*words):
+    result = deploy(*words)
+    assert isinstance(result.exception, HoldfastError), result.output
+    return str(result.exception)
+
+
+def settings(folder):
+    return tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+
+
+def test_init_writes_an_app_for_a_known_data_set(tmp_path):
+    app = tmp_path / "app"
+    result = deploy("init", app, "--method", "fedbug(0.4)+prox", "--data", "digits", "--nodes", 5, "--rounds", 7)
+    assert result.exit_code == 0, result.output
+    found = settings(app)
+    assert (found["method"], found["data"], found["clients"], found["rounds"]) == ("fedbug(0.4)+prox", "digits", 5, 7)
+    assert found.keys() <= {*FIELDS, *TERMS, "out", "resume"}
+    for name in ("client", "server"):
+        lines = (app / "federation" / f"{name}_app.py").read_text().splitlines()
+        assert f"app = {name}_app()" in lines
+        assert len(lines) < 10
+    text = (app / "README.md").read_text()
+    assert "--enable-supernode-auth" in text
+    assert "num-partitions=5" in text
+    assert "FLWR_TELEMETRY_ENABLED=0" in text
+
+
+def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
+    app = tmp_path / "app"
+    assert deploy("init", app, "--method", "fedavg", "--data", "own", "--classes", 4).exit_code == 0
+    client = (app / "federation" / "client_app.py").read_text()
+    assert "def data(client, node):" in client
+    assert "CLASSES = 4" in client
+    assert "allow_pickle=False" in client
+    assert 'samples="/path' in (app / "README.md").read_text()
+
+
+def test_init_refuses_what_would_not_run(tmp_path):
+    app = tmp_path / "app"
+    assert "did you mean fedavg" in refused("init", app, "--method", "fedavgg")
+    assert "give both or neither" in refused("init", app, "--method", "fedavg", "--classes", 4)
+    assert "give both or neither" in refused("init", app, "--method", "fedavg", "--data", "own")
+    assert not app.exists()
+    app.mkdir()
+    (app / "x").write_text("")
+    assert "not empty" in refused("init", app, "--method", "fedavg")
+
+
+def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
+    folder = tmp_path / "keys"
+    assert deploy("keys", folder, "--host", "fl.example.org", "--host", "10.0.0.7", "--nodes", 2).exit_code == 0
+    server = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
+    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.7", "127.0.0.1"]
+    server.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes()))
+    for name in ("server.key", "node-0", "node-1"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    key = load_ssh_private_key((folder / "node-1").read_bytes(), None)
+    assert key.public_key() == load_ssh_public_key((folder / "node-1.pub").read_bytes())
+    assert "never written over" in refused("keys", folder, "--host", "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["fedavgg"], "did you mean fedavg"),
+        (["fedavg", "--auth"], "--auth needs --tls"),
+        (["fedavg", "--min-clients", "9"], "more than the cohort"),
+        (["fedavg", "--nodes", "3", "--clients", "2"], "3 nodes for 2 clients"),
+        (["fedavg", "--on-failure", "shrug"], "one of continue, retry"),
+        (["fedavg", "--engine", "vector"], "nodes train"),
+        (["fedavg", "--personal", "2"], "is for simulation"),
+        (["fnr"], "needs public data"),
+        (["--resume"], "--resume needs --out"),
+        (["fedavg", "--data", "digitz"], "did you mean digits"),
+    ],
+)
+def test_local_refuses_bad_settings_before_it_starts_anything(words, why, monkeypatch):
+    monkeypatch.setattr("holdfast.flower.processes.Processes.start", lambda *_: pytest.fail("it started something"))
+    assert why in refused("local", *words)
+
+
+def test_local_keeps_a_run_that_is_there(tmp_path):
+    (tmp_path / "notes").write_text("")
+    assert "is not empty and holds no run" in refused("local", "fedavg", "--out", tmp_path)
+    (tmp_path / "config.toml").write_text("")
+    assert "already holds a run" in refused("local", "fedavg", "--out", tmp_path)
+    assert "is a file" in refused("local", "fedavg", "--out", tmp_path / "notes")
+
+
+def documented():
+    """The commands of docs/deploy.md, word by word."""
+    text = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text().replace("\\\n", " ")
+    return [shlex.split(line)[2:] for line in text.splitlines() if line.startswith("    holdfast deploy")]
+
+
+@pytest.mark.parametrize("words", documented(), ids=" ".join)
+def test_the_documented_commands_are_understood(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if words[0] == "local":
+        with command.commands["local"].make_context("local", words[1:]) as context:
+            flags = {k: v for k, v in context.params.items() if k in {*FIELDS, *TERMS}}
+            split(flags)
+    else:
+        result = deploy(*words)
+        assert result.exit_code == 0, result.output
+        assert (tmp_path / words[1]).is_dir()
+
+
+def test_the_terms_of_the_documentation_are_those_of_the_command():
+    text = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| `?([\w.]+)`? \|", text, re.MULTILINE))
+    assert {name: from_text(name, value, TERMS) for name, value in rows.items()} == {
+        name: f.default for name, f in TERMS.items() if name != "nodes"
+    }
