@@ -154,10 +154,14 @@ def test_choosing_rows_and_columns() -> None:
     assert choose("row", [], names) == [0, 1, 2, 3, 4]
     assert choose("row", ["fedavg"], names) == [0, 2]
     assert choose("row", ["CIFAR-10, FedProx"], names) == [1]
-    assert choose("row", ["mnist,2"], names) == [1, 2]
+    assert choose("row", ["mnist", "2"], names) == [1, 2]
+    assert choose("row", ["3,2"], names) == [1, 2]
+    assert choose("column", ["0%,10%"], names) == [3, 4]
+    with pytest.raises(HoldfastError, match="repeat --rows"):
+        choose("row", ["MNIST, FedProx, CIFAR-10"], names)  # parts of names are not split at commas
     assert choose("row", ["1-2"], names) == [0, 1]
     assert choose("row", ["0%"], names) == [3], "a whole name comes first"
-    with pytest.raises(HoldfastError, match="no row 'Mars'; known: 1 CIFAR-10, FedAvg; 2 "):
+    with pytest.raises(HoldfastError, match=r"no row 'Mars' \(for several, repeat --rows\); known: 1 CIFAR-10, FedAvg; 2 "):
         choose("row", ["Mars"], names)
 
 
@@ -189,7 +193,7 @@ def test_a_bad_file_is_one_line(toy: Path, old: str, new: str, said: str) -> Non
     [
         (("tory",), "did you mean toy"),
         (("toy", "--table", "7"), "has no table '7'; it has: 1, II, fig1"),
-        (("toy", "--table", "1", "--rows", "Venus"), "no row 'Venus'; known: 1 IID, FedAvg; 2 IID, FedProx"),
+        (("toy", "--table", "1", "--rows", "Venus"), "no row 'Venus' (for several, repeat --rows); known: 1 IID, FedAvg; 2 IID, FedProx"),
         (("toy", "--table", "1", "--columns", "99%"), "no column '99%'; known: 1 0%; 2 40%"),
         (("toy", "--scale", "huge"), "unknown scale 'huge'"),
         (("toy", "--seeds", "0"), "seeds must be"),

@@ -21,10 +21,11 @@ from holdfast.errors import HoldfastError
 from holdfast.folder import CONFIG, DIVERGED, SUMMARY, RunFolder
 from holdfast.history import Record
 from holdfast.method import Method
-from holdfast.rounds import agree, carry_out, deal
 from holdfast.play import Diverged
+from holdfast.rounds import agree, carry_out, deal
 
-FREE = ("data_dir", "checkpoint_every")  # settings in which a run on disk may differ from the task that finishes it
+# Settings in which a run on disk may differ from the task that finishes it.
+FREE = ("data_dir", "checkpoint_every", "compile", "workers", "states", "track")
 DEALT = ("data", "data_dir", "split", "clients", "seed", "public", "augment")  # settings that decide the federation
 
 

@@ -28,10 +28,10 @@ def choose(asked: str, convolutional: bool, device: str, cohort: int) -> tuple[s
         if asked not in ENGINES:
             raise unknown("engine", asked, [*ENGINES, "auto"])
         return asked, "as asked"
-    if cohort == 1:
-        return "loop", "the cohort is a single client"
     if device != "cpu":
         return "vector", "a GPU is best filled by the whole cohort at once"
+    if cohort == 1:
+        return "loop", "the cohort is a single client"
     if convolutional:
         return "loop", "on a CPU convolutions run faster one client at a time"
     return "vector", "a dense model on a CPU is fastest as one batch of clients"

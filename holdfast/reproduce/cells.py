@@ -21,7 +21,9 @@ from holdfast.reproduce.paper import Paper, Table
 
 RIVALS = (("cohort", "participation"), ("epochs", "steps"))  # a later layer's choice replaces the other of the pair
 CHECKPOINTS = 10  # of a run: a large model written after every round would take longer than the round
-PLACE = ("device", "engine", "slice", "graphs", "compile", "convolution", *FREE)  # where and how, not what
+PLACE = ("device", "engine", "slice", "graphs", "convolution", *FREE)  # where and how, not what
+
+NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")  # 3, or 3-5
 
 
 @dataclass(frozen=True)
@@ -119,12 +121,13 @@ def choose(kind: str, texts: Sequence[str], names: Sequence[str]) -> list[int]:
         return list(range(len(names)))
     found: set[int] = set()
     for text in texts:
-        parts = [text] if matching(text, names) else words(text)
-        for part in parts:
+        listed = words(text)
+        exact = all(NUMBERS.fullmatch(part) or part in names for part in listed)  # names may have commas of their own
+        for part in listed if exact else [text]:
             hits = matching(part, names)
             if not hits:
                 known = "; ".join(f"{i} {name}" for i, name in enumerate(names, start=1))
-                raise HoldfastError(f"no {kind} {part!r}; known: {known}")
+                raise HoldfastError(f"no {kind} {part!r} (for several, repeat --{kind}s); known: {known}")
             found |= hits
     return sorted(found)
 
@@ -134,7 +137,7 @@ def matching(text: str, names: Sequence[str]) -> set[int]:
     exact = {i for i, name in enumerate(names) if name.lower() == low}
     if exact:
         return exact
-    numbers = re.fullmatch(r"(\d+)(?:-(\d+))?", low)
+    numbers = NUMBERS.fullmatch(low)
     if numbers:
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
         return {i for i in range(len(names)) if first <= i + 1 <= last}
