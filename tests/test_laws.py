@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 import torch
+import torch._inductor
 from torch import nn
 from toys import ENGINES, Ran, Still, assert_close, assert_same, ragged, train
 
@@ -104,7 +105,7 @@ def test_slices_change_nothing(slice, method):
 
 @pytest.mark.parametrize("method", ["fedagg", "scaffold+fedbug+clip(1)+decay"])
 def test_tracing_the_step_changes_nothing(method, monkeypatch):
-    monkeypatch.setattr(torch, "compile", lambda traced, **_: traced)
+    monkeypatch.setattr(torch._inductor, "compile", lambda traced, inputs, **_: traced)
     chance = {"cohort": None, "participation": 0.6, "rounds": 2}
     traced = train(method, engine="vector", compile=True, **chance)
     assert_agree(train(method, engine="loop", **chance), traced)

@@ -161,7 +161,7 @@ def test_choosing_rows_and_columns() -> None:
         choose("row", ["MNIST, FedProx, CIFAR-10"], names)  # parts of names are not split at commas
     assert choose("row", ["1-2"], names) == [0, 1]
     assert choose("row", ["0%"], names) == [3], "a whole name comes first"
-    with pytest.raises(HoldfastError, match=r"no row 'Mars' \(for several, repeat --rows\); known: 1 CIFAR-10, FedAvg; 2 "):
+    with pytest.raises(HoldfastError, match=r"no row 'Mars' .*; known: 1 CIFAR-10, FedAvg; 2 "):
         choose("row", ["Mars"], names)
 
 
@@ -193,8 +193,11 @@ def test_a_bad_file_is_one_line(toy: Path, old: str, new: str, said: str) -> Non
     [
         (("tory",), "did you mean toy"),
         (("toy", "--table", "7"), "has no table '7'; it has: 1, II, fig1"),
-        (("toy", "--table", "1", "--rows", "Venus"), "no row 'Venus' (for several, repeat --rows); known: 1 IID, FedAvg; 2 IID, FedProx"),
-        (("toy", "--table", "1", "--columns", "99%"), "no column '99%'; known: 1 0%; 2 40%"),
+        (
+            ("toy", "--table", "1", "--rows", "Venus"),
+            "known: 1 IID, FedAvg; 2 IID, FedProx",
+        ),
+        (("toy", "--table", "1", "--columns", "99%"), "known: 1 0%; 2 40%"),
         (("toy", "--scale", "huge"), "unknown scale 'huge'"),
         (("toy", "--seeds", "0"), "seeds must be"),
         (("toy", "--seeds", "many"), "invalid int value"),
