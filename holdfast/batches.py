@@ -27,6 +27,9 @@ class Plan:
     def epochs(self) -> int:
         return self.index.shape[1]
 
+    def to(self, device: torch.device) -> Plan:
+        return Plan(self.index.to(device), self.mask.to(device), self.steps)
+
     def pick(self, rows: list[int]) -> Plan:
         """The plan of these clients, in this order."""
         return Plan(self.index[rows], self.mask[rows], [self.steps[i] for i in rows])

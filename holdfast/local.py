@@ -46,6 +46,9 @@ class Who(NamedTuple):
     there: Tensor
     sigma: Tensor
 
+    def to(self, device: torch.device) -> Who:
+        return Who(*(field.to(device) for field in self))
+
 
 class Local:
     """Local training under a method. ``differentiate`` is how the engine takes gradients."""

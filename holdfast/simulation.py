@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from holdfast.ahead import Ahead
 from holdfast.batches import Plan, plan
 from holdfast.clients import Clients
 from holdfast.config import Config
 from holdfast.data.federation import Federation
+from holdfast.draw import draw
 from holdfast.engines.choose import build, choose, compiles, products, workers
 from holdfast.engines.cohort import Cohort, Trained
 from holdfast.engines.replay import Room
@@ -35,6 +37,12 @@ class Simulation(Play):
         self.clients = Clients(method, store(config.states, net.device))
         self.trained: tuple[dict[int, int], PerPart] = {}, {}  # the rows of the last cohort, and its new states
         self.occupied = federation.occupied
+        self.labels = federation.data.y.cpu()
+        self.ahead = (
+            Ahead(lambda t: self._with_batches(t, draw(config, self.occupied, t)))
+            if net.device.type == "cuda"
+            else None
+        )
         if len(self.occupied) == 0:
             raise HoldfastError("no client has any samples")
         self.engine_name, self.engine_reason = choose(
@@ -72,9 +80,13 @@ class Simulation(Play):
         return self.occupied
 
     def train(self, job: Job, ids: np.ndarray) -> Back:
-        who = self.who(ids)
+        t = int(job.round)
+        who, batches = self._with_batches(t, ids) if self.ahead is None else self.ahead.take(t)
+        if self.ahead is not None and t < self.config.rounds:
+            self.ahead.begin(t + 1)
+        who, batches = who.to(self.net.device), batches.to(self.net.device)
         states = self.clients.gather(ids.tolist(), self.server.w)
-        trained = self.engines[0].train(job, Cohort(who, states, self.plan(who, int(job.round), 0)))
+        trained = self.engines[0].train(job, Cohort(who, states, batches))
         self.trained = dict(zip(ids.tolist(), range(len(ids)), strict=True)), trained.states
         return came_back(who, trained)
 
@@ -110,17 +122,20 @@ class Simulation(Play):
 
     def who(self, ids: np.ndarray, public: bool = False) -> Who:
         """The clients' rows, padded to the one with the most samples."""
-        fed, device = self.federation, self.net.device
+        return self._rows(ids, public).to(self.net.device)
+
+    def _rows(self, ids: np.ndarray, public: bool = False) -> Who:
+        """The same in the memory of the host."""
+        fed = self.federation
         lists = [fed.public.cpu().numpy() if public else fed.deal.client(int(i)) for i in ids]
         most = max(len(own) for own in lists)
         own = np.zeros((len(ids), most), np.int64)
         for row, samples in zip(own, lists, strict=True):
             row[: len(samples)] = samples
-        n = torch.tensor([len(samples) for samples in lists], device=device)
-        index = torch.from_numpy(own).to(device)
-        there = torch.arange(most, device=device) < n[:, None]
-        y = torch.where(there, fed.data.y[index], fed.classes)
-        counts = torch.zeros(len(ids), fed.classes + 1, dtype=torch.int64, device=device)
+        n, index = torch.tensor([len(samples) for samples in lists]), torch.from_numpy(own)
+        there = torch.arange(most) < n[:, None]
+        y = torch.where(there, self.labels[index], fed.classes)
+        counts = torch.zeros(len(ids), fed.classes + 1, dtype=torch.int64)
         counts = counts.scatter_add(1, y, torch.ones_like(y))[:, :-1]
         steps = (n + self.config.batch - 1) // self.config.batch
         S, K = steps, steps * self.config.passes
@@ -128,7 +143,12 @@ class Simulation(Play):
             S = K = torch.full_like(n, self.config.steps)
         noise = fed.deal.noise
         sigma = torch.zeros(len(ids)) if noise is None or public else torch.as_tensor(noise.sigma[ids])
-        return Who(torch.from_numpy(ids).to(device), n, counts, S, K, index, there, sigma.to(device))
+        return Who(torch.from_numpy(ids), n, counts, S, K, index, there, sigma)
+
+    def _with_batches(self, t: int, ids: np.ndarray) -> tuple[Who, Plan]:
+        """A cohort and its batches of round ``t``, in the memory of the host."""
+        who = self._rows(ids)
+        return who, self.plan(who, t, 0)
 
     def plan(self, who: Who, t: int, trip: int, epochs: int | None = None) -> Plan:
         """The batches of some clients in round ``t``; ``epochs`` where it is not the run's own number of passes."""

@@ -77,9 +77,7 @@ def test_a_resumed_run_does_not_decide_anew(tmp_path):
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="no C++ compiler")
-@pytest.mark.filterwarnings(
-    "ignore:.*torch.jit:DeprecationWarning"
-)  # of PyTorch's own imports
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of PyTorch's own imports
 def test_a_compiled_run_on_the_cpu_is_the_run():
     settings = {"rounds": 2, "clients": 5, "cohort": 3, "epochs": 2, "model": "mlp(width=8)", "precision": "fp64"}
     method = "scaffold+fedbug(0.4)+clip(1)"

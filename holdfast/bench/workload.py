@@ -15,8 +15,8 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
 from holdfast.method import as_method
 from holdfast.models.zoo import make
-from holdfast.play import Play
 from holdfast.rounds import prepare
+from holdfast.simulation import Simulation
 
 
 def images(
@@ -33,10 +33,12 @@ def images(
     return federate(data, split, clients, 0, public=public)
 
 
-def simulation(method: str, fed: Federation, **settings: Any) -> Play:
+def simulation(method: str, fed: Federation, **settings: Any) -> Simulation:
     """A run on this federation, ready to play rounds."""
     config = Config(method=method, clients=fed.clients, **settings)
-    return prepare(config, as_method(method), fed, None)
+    made = prepare(config, as_method(method), fed, None)
+    assert isinstance(made, Simulation)
+    return made
 
 
 def plain_round(
