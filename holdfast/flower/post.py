@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 from holdfast.flower.letters import one_line
 
 FIRST, SLOWEST = 0.02, 1.0  # seconds between looks for replies: at first, and after a while
+LIFE = 60.0  # seconds that Flower keeps a message beyond our deadline, so that the deadline is ours alone
 MEANING = {
     1: "its app does not load",
     2: "its app raised an exception",
@@ -34,7 +35,7 @@ class Post:
         """For every node its reply, or why there is none."""
         begun = time.perf_counter()
         messages = [
-            Message(content, dst_node_id=node, message_type=kind, group_id=str(round), ttl=self.timeout)
+            Message(content, dst_node_id=node, message_type=kind, group_id=str(round), ttl=self.timeout + LIFE)
             for node, content in letters.items()
         ]
         sent = list(self.grid.push_messages(messages))

@@ -39,13 +39,13 @@ class Processes:
         chosen = [self.running.pop(name) for name in names or list(self.running)]
         pids = {p.pid for p in chosen}
         pids |= {pid for pid, parents in family().items() if parents & pids}
-        if not names:
-            pids |= self.marked()
-        _signal(pids, signal.SIGTERM)
-        deadline = time.monotonic() + GRACE
-        while alive(pids, chosen) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        _signal(alive(pids, chosen), signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if not names:
+                pids |= self.marked()  # also what was started meanwhile
+            _signal(alive(pids, chosen), number)
+            deadline = time.monotonic() + GRACE
+            while alive(pids, chosen) and time.monotonic() < deadline:
+                time.sleep(0.05)
         for process in chosen:
             process.wait()
 
