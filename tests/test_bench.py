@@ -70,3 +70,14 @@ def test_bad_input(tmp_path: Path):
 
 def test_help_names_the_suites():
     assert "rounds on the CPU against plain PyTorch" in " ".join(good("bench", "--help").out.split())
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[1] / "benchmarks").glob("*.json")), ids=lambda p: p.stem
+)
+def test_the_page_shows_what_was_printed(path: Path):
+    page = (Path(__file__).parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
+    rows = [Row(**row) for row in json.loads(path.read_text())["rows"]]
+    assert rows
+    for row in rows:
+        assert row.line() in page, row.what
