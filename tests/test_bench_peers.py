@@ -94,6 +94,21 @@ def test_alone_there_is_only_loopback():
         answer([*alone(), *script(far)], os.environ)
 
 
+def test_alone_ends_with_the_process_that_asked(tmp_path):
+    if not alone():
+        pytest.skip("namespaces are not allowed here")
+    began, late = tmp_path / "began", tmp_path / "late"
+    slow = script(f"import time; open({str(began)!r}, 'w'); time.sleep(2); open({str(late)!r}, 'w')")
+    asking = f"import os; from holdfast.bench.process import *; answer([*alone(), *{slow!r}], os.environ, 60.0)"
+    with subprocess.Popen(script(asking)) as asker:
+        while not began.exists():
+            assert asker.poll() is None
+            time.sleep(0.05)
+        asker.kill()
+    time.sleep(2.5)
+    assert not late.exists()
+
+
 def test_the_command_answers_with_an_error_line():
     command = [sys.executable, "-m", "holdfast.bench.peers", "flowr", "linear", "1"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -37,7 +37,12 @@ from holdfast.models.zoo import make
 SHAPE, CLASSES = (1, 28, 28), 10
 CLIENTS, COHORT, SAMPLES, BATCH, RATE = 100, 10, 600, 32, 0.1
 PACKAGES = {"flower": "flwr[simulation]", "fluke": "fluke-fl", "pfl": "pfl"}
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # 15 by default, which starves the clients on a machine that does anything else
+}
 
 
 def installed(name: str) -> str | None:
@@ -203,7 +208,7 @@ def compare(
         for model in models:
             command = [*alone(), sys.executable, "-m", __name__, peer, model, str(rounds)]
             with tempfile.TemporaryDirectory() as folder:
-                env = {**os.environ, **QUIET, "FLWR_HOME": folder}
+                env = {**os.environ, **SETTINGS, "FLWR_HOME": folder}
                 try:
                     results.append(answer(command, env, limit))
                 except HoldfastError as error:
@@ -223,7 +228,7 @@ def measure(peer: str, model: str, rounds: int) -> dict[str, Any]:
 def main() -> None:
     """Measure what the arguments name; a failure is a line of JSON too. Of several workers the first one speaks."""
     peer, model, rounds = sys.argv[1:]
-    os.environ.update(QUIET)
+    os.environ.update(SETTINGS)
     try:
         line, status = measure(peer, model, int(rounds)), 0
     except Exception as error:
