@@ -48,7 +48,7 @@ def test_training_is_one_epoch_of_sgd():
 
 
 def test_the_first_round_is_not_counted():
-    assert peers.per_round([100.0, 101.0, 103.0, 104.0], 3) == 1.0
+    assert peers.per_round([100.0, 101.0, 103.0, 106.0], 3) == 2.0
     with pytest.raises(HoldfastError, match="2 of 4 rounds"):
         peers.per_round([100.0, 101.0], 3)
 
@@ -92,6 +92,21 @@ def test_alone_there_is_only_loopback():
     assert answer([*alone(), *script(near)], os.environ) == {}
     with pytest.raises(HoldfastError, match="unreachable"):
         answer([*alone(), *script(far)], os.environ)
+
+
+def test_alone_ends_with_the_process_that_asked(tmp_path):
+    if not alone():
+        pytest.skip("namespaces are not allowed here")
+    began, late = tmp_path / "began", tmp_path / "late"
+    slow = script(f"import time; open({str(began)!r}, 'w'); time.sleep(2); open({str(late)!r}, 'w')")
+    asking = f"import os; from holdfast.bench.process import *; answer([*alone(), *{slow!r}], os.environ, 60.0)"
+    with subprocess.Popen(script(asking)) as asker:
+        while not began.exists():
+            assert asker.poll() is None
+            time.sleep(0.05)
+        asker.kill()
+    time.sleep(2.5)
+    assert not late.exists()
 
 
 def test_the_command_answers_with_an_error_line():

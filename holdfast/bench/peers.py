@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -23,7 +22,6 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import metadata
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +37,12 @@ from holdfast.models.zoo import make
 SHAPE, CLASSES = (1, 28, 28), 10
 CLIENTS, COHORT, SAMPLES, BATCH, RATE = 100, 10, 600, 32, 0.1
 PACKAGES = {"flower": "flwr[simulation]", "fluke": "fluke-fl", "pfl": "pfl"}
-QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # 15 by default, which starves the clients on a machine that does anything else
+}
 
 
 def installed(name: str) -> str | None:
@@ -71,10 +74,10 @@ def network(model: str) -> nn.Module:
 
 
 def per_round(marks: Sequence[float], rounds: int) -> float:
-    """The median time between the ends of successive rounds; the first, with the start-up in it, is only a mark."""
+    """The mean time between the ends of successive rounds; the first, with the start-up in it, is only a mark."""
     if len(marks) != rounds + 1:
         raise HoldfastError(f"{len(marks)} of {rounds + 1} rounds ended; see the peer's messages")
-    return statistics.median(b - a for a, b in pairwise(marks))
+    return (marks[-1] - marks[0]) / rounds
 
 
 def train(net: nn.Module, x: Tensor, y: Tensor) -> None:
@@ -205,7 +208,7 @@ def compare(
         for model in models:
             command = [*alone(), sys.executable, "-m", __name__, peer, model, str(rounds)]
             with tempfile.TemporaryDirectory() as folder:
-                env = {**os.environ, **QUIET, "FLWR_HOME": folder}
+                env = {**os.environ, **SETTINGS, "FLWR_HOME": folder}
                 try:
                     results.append(answer(command, env, limit))
                 except HoldfastError as error:
@@ -223,16 +226,19 @@ def measure(peer: str, model: str, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure what the arguments name; a failure is a line of JSON too."""
+    """Measure what the arguments name; a failure is a line of JSON too. Of several workers the first one speaks."""
     peer, model, rounds = sys.argv[1:]
-    os.environ.update(QUIET)
+    os.environ.update(SETTINGS)
     try:
-        print(json.dumps(measure(peer, model, int(rounds))))
+        line, status = measure(peer, model, int(rounds)), 0
     except Exception as error:
         traceback.print_exc()
-        line = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-        print(json.dumps({"peer": peer, "model": model, "error": line.splitlines()[0]}))
-        sys.exit(1)
+        text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+        line, status = {"peer": peer, "model": model, "error": text.splitlines()[0]}, 1
+    if status or os.environ.get("RANK", "0") == "0":
+        sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+    os._exit(status)  # threads that a peer left, such as those of torch.distributed, can crash an orderly end
 
 
 if __name__ == "__main__":

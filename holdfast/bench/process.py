@@ -13,8 +13,8 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 
-# In namespaces of its own a command has no network but loopback, and whatever it started ends with it.
-ALONE = ["unshare", "-rn", "--pid", "--fork", "--kill-child", "--mount-proc"]
+# In namespaces of its own a command has no network but loopback; all that it started ends with it, and it with us.
+ALONE = ["setpriv", "--pdeathsig", "KILL", "unshare", "-rn", "--pid", "--fork", "--kill-child", "--mount-proc"]
 ALONE += ["sh", "-c", 'ip link set lo up && exec "$0" "$@"']
 GRACE = 3.0
 
