@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from holdfast.engines.cohort import Cohort, Trained, stack
+from holdfast.engines.memory import keep_freed_memory
 from holdfast.local import Job, Local, Objective, PerPart, Who
 from holdfast.part import Batch, Gradient, Part
 
@@ -29,6 +30,8 @@ class Loop:
         self.local = local
         self.mine = threading.local()  # a worker's own training: a module is not safe to share between threads
         self.pool = ThreadPoolExecutor(workers, initializer=self._hire) if workers > 1 else None
+        if workers > 1:
+            keep_freed_memory()
 
     def train(self, job: Job, cohort: Cohort) -> Trained:
         rows = self._each(lambda i: self._client(job, cohort, i), cohort.size)

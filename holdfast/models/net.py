@@ -86,7 +86,7 @@ class Net:
         weight, bias = (parameters.pop(f"{self.head}.{n}" if self.head else n, None) for n in ("weight", "bias"))
         assert weight is not None
         if self.channels_last:
-            x, parameters = channels_last(x), {name: channels_last(p) for name, p in parameters.items()}
+            x, parameters = inner_channels(x), {name: channels_last(p) for name, p in parameters.items()}
 
         def head(features: Tensor) -> Tensor:
             with self._autocast():
@@ -129,6 +129,14 @@ class Net:
 def channels_last(t: Tensor) -> Tensor:
     """Images and kernels with the channels innermost in memory; anything else as it is."""
     return t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
+
+
+def inner_channels(x: Tensor) -> Tensor:
+    """The same of images. With a single channel both orders are one: the strides must say which is meant, since all
+    layers take over what the first one finds, and a max-pool is many times slower in the other order."""
+    x = channels_last(x)
+    _, channels, height, width = x.shape
+    return x.as_strided(x.shape, (height * width * channels, 1, width * channels, channels))
 
 
 def _per_neuron(out: Tensor, neurons: int) -> Tensor:
