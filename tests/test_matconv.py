@@ -11,7 +11,7 @@ from torch.func import functional_call, grad, vmap
 
 import holdfast
 from holdfast.models.matconv import MatConv2d, fits, with_products
-from holdfast.models.matpool import MatPool2d, pools
+from holdfast.models.matpool import MatPool2d, pools, pools_first
 
 # kernel, stride, padding, size of the image: those of the zoo, and one window larger than the image.
 CASES = [
@@ -75,6 +75,7 @@ def test_pooling_before_the_relu_changes_nothing():
     block = nn.Sequential(nn.Conv2d(1, 2, 1, dtype=torch.float64), nn.ReLU(), nn.MaxPool2d(2))
     x = torch.randint(-3, 3, (2, 1, 6, 6)).double().requires_grad_()
     swapped = with_products(copy.deepcopy(block))
+    pools_first(swapped)
     assert [type(m).__name__ for m in swapped] == ["MatConv2d", "MatPool2d", "ReLU"]
     g = torch.randn(2, 2, 3, 3, dtype=torch.float64)
     for wrt, own in zip([x, *block.parameters()], [x, *swapped.parameters()], strict=True):

@@ -1,4 +1,4 @@
-"""Large tensors come and go in every local step: keep their memory instead of handing it back to the system each time."""
+"""Large tensors come and go in every local step: their memory is kept, not handed back to the system each time."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.models.matpool import MatPool2d, pool_first, pools
+from holdfast.models.matpool import MatPool2d, pools
 
 Pair = tuple[int, int]
 SMALL = 64 * 256  # numbers in a kernel
@@ -131,7 +131,4 @@ def with_products(module: nn.Module) -> nn.Module:
             setattr(module.get_submodule(parent), child, MatConv2d(sub))
         elif name and pools(sub):
             setattr(module.get_submodule(parent), child, MatPool2d())
-    for sub in module.modules():
-        if type(sub) is nn.Sequential:
-            pool_first(sub)
     return module

@@ -73,10 +73,11 @@ def pools(module: nn.Module) -> bool:
     )
 
 
-def pool_first(module: nn.Sequential) -> None:
-    """Let a pool run before the ReLU right in front of it: the same values and gradients from a quarter of the work."""
-    names = list(module._modules)
-    for left, right in pairwise(names):
-        one, two = module._modules[left], module._modules[right]
-        if isinstance(one, nn.ReLU) and isinstance(two, MatPool2d):
-            module._modules[left], module._modules[right] = two, one
+def pools_first(module: nn.Module) -> None:
+    """Let max-pools run before the ReLUs right in front of them: the same values and gradients from less work."""
+    for sub in module.modules():
+        if type(sub) is nn.Sequential:
+            for left, right in pairwise(list(sub._modules)):
+                one, two = sub._modules[left], sub._modules[right]
+                if isinstance(one, nn.ReLU) and isinstance(two, MatPool2d | nn.MaxPool2d):
+                    sub._modules[left], sub._modules[right] = two, one

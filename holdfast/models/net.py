@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.models.dropout import Dropout, dropping
 from holdfast.models.layout import NORMS, trace
 from holdfast.models.matconv import with_products
+from holdfast.models.matpool import pools_first
 
 
 def _headless(features: Tensor) -> Tensor:
@@ -64,6 +65,7 @@ class Net:
         self.convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in body.modules())
         self.classes, self.shape, self.inputs = classes, shape, math.prod(shape)
         self.body = _without_head(body, self.head).requires_grad_(False)
+        pools_first(self.body)
         self.channels_last = False
 
     def twin(self) -> Net:
