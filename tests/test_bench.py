@@ -65,6 +65,7 @@ def bad(*args: str) -> str:
 def test_bad_input(tmp_path: Path):
     assert "unknown suite 'cpuu'" in bad("bench", "cpuu")
     assert "there is no folder" in bad("bench", "scale", "--json", str(tmp_path / "no" / "f.json"))
+    assert "two whole numbers" in bad("bench", "scale", "--rounds", "x")
     assert "needs a CUDA GPU" in bad("bench", "gpu")
 
 

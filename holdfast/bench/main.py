@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +36,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("suites", nargs="*", metavar="SUITE", help="which to run; default: all that this machine can")
     p.add_argument("--peers", action="store_true", help="also the frameworks that are installed (Flower, fluke, pfl)")
     p.add_argument("--only", default="", help="of the suite gpu, only models whose name contains this")
-    p.add_argument("--rounds", default="30,30", help="rounds timed of FedBug's and FedMRUR's run; default: 30,30")
+    p.add_argument(
+        "--rounds", default="30,30", help="of the suite runs: rounds timed of FedBug's and of FedMRUR's; default: 30,30"
+    )
     p.add_argument("--data-dir", type=Path, help="folder of the data sets, for the start on CIFAR-10")
     p.add_argument("--json", type=Path, help="also write the figures to this file")
     return p
@@ -49,6 +52,8 @@ def main(args: Sequence[str] | None = None) -> None:
             raise unknown("suite", name, SUITES)
         if name in ON_A_GPU and not torch.cuda.is_available():
             raise HoldfastError(f"the suite {name} needs a CUDA GPU, and PyTorch sees none: leave it out")
+    if not re.fullmatch(r"[1-9]\d*,[1-9]\d*", asked.rounds):
+        raise HoldfastError(f"--rounds must be two whole numbers such as 30,30, not {asked.rounds}")
     if asked.json is not None and not asked.json.absolute().parent.is_dir():
         raise HoldfastError(f"cannot write {asked.json}: there is no folder {asked.json.parent}; make it first")
     chosen = asked.suites or [n for n in SUITES if n not in ON_A_GPU or torch.cuda.is_available()]

@@ -120,4 +120,5 @@ def show(result: Comparison, console: Console) -> None:
         console.print(view)
     for note in notes(found):
         console.print(note, highlight=False, markup=False)
-    console.print(f"the comparison is in {result.folder}", highlight=False, soft_wrap=True, markup=False)
+    text = f"the comparison is in {result.folder}; see it: holdfast report {result.folder}"
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

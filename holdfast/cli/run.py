@@ -95,4 +95,5 @@ def show(result: Result, watch: Watch) -> None:
             f"stopped; go on with: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True
         )
     else:
-        watch.console.print(f"the run is in {s['out']}", highlight=False, soft_wrap=True)
+        text = f"the run is in {s['out']}; see it: holdfast report {s['out']}"
+        watch.console.print(text, highlight=False, soft_wrap=True)

@@ -12,8 +12,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import nn
 
 from holdfast.errors import HoldfastError
 from holdfast.models.dropout import Dropout, dropping
@@ -61,7 +60,8 @@ def dense(
     Dropout, if any, comes before each hidden layer, and before the head when ``drop_head`` is set.
     """
     layers = layers | {"flat": nn.Flatten()}
-    width = outline(stack(layers), shape)[0].numel()
+    with torch.no_grad(), dropping(None):  # a meta tensor would do, but makes PyTorch import its compiler: a second
+        width = stack(layers)(torch.zeros(1, *shape))[0].numel()
     for i, outputs in enumerate(widths, 1):
         if dropout:
             layers[f"drop{i}"] = Dropout(dropout, layer=i)
@@ -100,12 +100,3 @@ def between(prefixes: Sequence[str]) -> list[list[str]]:
     units[0].insert(0, "stem")
     units[-1].append("head")
     return units
-
-
-def outline(net: nn.Module, shape: tuple[int, ...]) -> Tensor:
-    """What ``net`` returns for one sample, as a tensor with a shape but no numbers: nothing is computed."""
-    weights = {name: torch.empty_like(w, device="meta") for name, w in net.named_parameters()}
-    dtype = next((w.dtype for w in weights.values()), None)
-    with torch.no_grad(), dropping(None):
-        output: Tensor = functional_call(net, weights, (torch.empty(1, *shape, dtype=dtype, device="meta"),))
-    return output

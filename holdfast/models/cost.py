@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from holdfast.models.bricks import outline
+from holdfast.models.dropout import dropping
 
 
 def parameters(module: nn.Module) -> int:
@@ -44,3 +46,12 @@ def mflops(module: nn.Module, shape: tuple[int, ...]) -> float:
         for hook in hooks:
             hook.remove()
     return counted / 1e6
+
+
+def outline(net: nn.Module, shape: tuple[int, ...]) -> Tensor:
+    """What ``net`` returns for one sample, as a tensor with a shape but no numbers: nothing is computed."""
+    weights = {name: torch.empty_like(w, device="meta") for name, w in net.named_parameters()}
+    dtype = next((w.dtype for w in weights.values()), None)
+    with torch.no_grad(), dropping(None):
+        output: Tensor = functional_call(net, weights, (torch.empty(1, *shape, dtype=dtype, device="meta"),))
+    return output
