@@ -63,8 +63,8 @@ def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
 def test_init_refuses_what_would_not_run(tmp_path):
     app = tmp_path / "app"
     assert "did you mean fedavg" in refused("init", app, "--method", "fedavgg")
-    assert "give both or neither" in refused("init", app, "--method", "fedavg", "--classes", 4)
-    assert "give both or neither" in refused("init", app, "--method", "fedavg", "--data", "own")
+    assert "needs --classes N" in refused("init", app, "--method", "fedavg", "--classes", 4)
+    assert "needs --classes N" in refused("init", app, "--method", "fedavg", "--data", "own")
     assert not app.exists()
     app.mkdir()
     (app / "x").write_text("")

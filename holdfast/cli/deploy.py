@@ -130,7 +130,7 @@ def init(folder: Path, method: str, classes: int | None, host: str, **flags: Any
     config = Config(**{"clients": terms.nodes or LOCAL_NODES} | asked | {"method": method})
     Method.parse(method)
     if (config.data == OWN) != (classes is not None):
-        raise HoldfastError(f"--classes belongs to --data {OWN}: give both or neither")
+        raise HoldfastError(f"--data {OWN} needs --classes N, and no other data set takes it")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HoldfastError(f"{folder} is there already and not empty: choose another folder")
     told = {"method": method, "clients": config.clients} | asked | spelt_out(terms)
