@@ -65,6 +65,9 @@ def test_init_refuses_what_would_not_run(tmp_path):
     assert "did you mean fedavg" in refused("init", app, "--method", "fedavgg")
     assert "needs --classes N" in refused("init", app, "--method", "fedavg", "--classes", 4)
     assert "needs --classes N" in refused("init", app, "--method", "fedavg", "--data", "own")
+    assert "each node has its own" in refused(
+        "init", app, "--method", "fedavg", "--data", "own", "--classes", 4, "--split", "iid"
+    )
     assert not app.exists()
     app.mkdir()
     (app / "x").write_text("")
@@ -94,7 +97,6 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
         (["fedavg", "--min-clients", "9"], "more than the cohort"),
         (["fedavg", "--nodes", "3", "--clients", "2"], "3 nodes for 2 clients"),
         (["fedavg", "--on-failure", "shrug"], "one of continue, retry"),
-        (["fedavg", "--engine", "vector"], "nodes train"),
         (["fedavg", "--personal", "2"], "is for simulation"),
         (["fnr"], "needs public data"),
         (["--resume"], "--resume needs --out"),

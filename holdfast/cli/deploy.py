@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from holdfast.cli.options import given, settings
-from holdfast.config import Config
+from holdfast.config import FIELDS, Config
 from holdfast.errors import HoldfastError
 from holdfast.flower.terms import TERMS, Terms
 from holdfast.folder import CONFIG, SUMMARY, RunFolder, fresh_folder, same_run
@@ -23,9 +23,14 @@ def command() -> None:
     """Run a federation on several machines with Flower, or on one machine as if on several."""
 
 
+ONE_EACH = click.option("--clients", metavar="N", help="clients of the federation  [default: one per node]")
+ELSEWHERE = ("method", "clients", "engine")  # settings of a run that are said otherwise here
+
+
 @command.command("local")
 @click.argument("method", required=False)
-@settings()
+@ONE_EACH
+@settings(*(name for name in FIELDS if name not in ELSEWHERE))
 @settings(of=TERMS)
 @click.option("--tls", is_flag=True, help="encrypt the links, with certificates made for this run")
 @click.option("--auth", is_flag=True, help="nodes prove who they are, with keys made for this run; needs --tls")
@@ -87,8 +92,6 @@ def described(asked: dict[str, Any], stored: Path | None, nodes: int) -> Config:
     if stored is not None:
         method = asked.pop("method", None)
         return same_run(RunFolder(stored).stored(), asked, method)
-    if asked.get("engine", "flower") not in ("auto", "flower"):
-        raise HoldfastError(f"--engine {asked['engine']} is for holdfast run: here nodes train, client after client")
     return Config(**{"clients": nodes} | asked | {"engine": "flower"})
 
 
@@ -114,9 +117,10 @@ def refuse_a_run(out: Path, overwrite: bool) -> None:
 @command.command("init")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--method", required=True, help="the method: a sum of parts, such as fedbug(0.4)+feddyn(0.01)")
-@settings(*(f.name for f in fields(Config) if f.name not in ("method", "engine", "personal", "personal_what")))
+@ONE_EACH
+@settings(*(name for name in FIELDS if name not in (*ELSEWHERE, "personal", "personal_what")))
 @settings(of=TERMS)
-@click.option("--classes", type=int, help="with --data own: the number of classes")
+@click.option("--classes", type=click.IntRange(2), help="with --data own: the number of classes")
 @click.option("--host", default="server.example.org", help="the server's name or address, for the instructions")
 def init(folder: Path, method: str, classes: int | None, host: str, **flags: Any) -> None:
     """Write a Flower app into FOLDER: settings, a client and a server app, and how to start them.
@@ -131,6 +135,8 @@ def init(folder: Path, method: str, classes: int | None, host: str, **flags: Any
     Method.parse(method)
     if (config.data == OWN) != (classes is not None):
         raise HoldfastError(f"--data {OWN} needs --classes N, and no other data set takes it")
+    if config.data == OWN and "split" in asked:
+        raise HoldfastError(f"--split deals a data set; with --data {OWN} each node has its own: leave it out")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HoldfastError(f"{folder} is there already and not empty: choose another folder")
     told = {"method": method, "clients": config.clients} | asked | spelt_out(terms)
@@ -148,7 +154,9 @@ def spelt_out(terms: Terms) -> dict[str, Any]:
 @command.command("keys")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--host", "hosts", multiple=True, required=True, help="the server's name or address; may be repeated")
-@click.option("--nodes", type=int, default=LOCAL_NODES, help=f"keys to make  [default: {LOCAL_NODES}]")
+@click.option(
+    "--nodes", type=click.IntRange(min=1), default=LOCAL_NODES, help=f"keys to make  [default: {LOCAL_NODES}]"
+)
 def keys(folder: Path, hosts: tuple[str, ...], nodes: int) -> None:
     """Make a certificate for the server and a key for each node, in FOLDER."""
     from holdfast.flower import need_flower

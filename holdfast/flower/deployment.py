@@ -52,7 +52,7 @@ class Deployment(Play):
         terms.refuse(config)
         federation = federation.only((), server=True)
         super().__init__(config, method, federation, net)
-        self.engine_name, self.engine_reason = "flower", "clients train on their own machines"
+        self.engine_name, self.engine_reason = "flower", "Flower's nodes train the clients"
         self.terms, self.post = terms, Post(grid, terms.timeout)
         self.clients, self.occupied = Clients(method), np.arange(federation.clients)
         self.durable: dict[int, int] = {}  # the round of each client's state in the last checkpoint

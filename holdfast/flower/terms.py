@@ -16,7 +16,9 @@ class Terms(Named):
 
     name = "deploy"
 
-    nodes: int | None = param(None, "machines; client i is on node i modulo their number; default: one each", low=1)
+    nodes: int | None = param(
+        None, "machines; client i is on node i modulo their number; default: 3, or one per client", low=1
+    )
     min_clients: int = param(1, "fewest clients whose updates make a round", low=1)
     on_failure: str = param(
         "continue", "when clients fail: continue with the others, or ask again", choices=("continue", "retry")
