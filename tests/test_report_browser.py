@@ -103,6 +103,24 @@ def test_light_and_dark_switch_while_the_page_is_open(browser: Browser, pages: d
     assert browser.complaints() == []
 
 
+@pytest.mark.parametrize("widths", [(1200, 700), (700, PHONE), (PHONE, 1000)])
+def test_charts_follow_the_width_of_the_window(
+    browser: Browser, pages: dict[str, Path], widths: tuple[int, int]
+) -> None:
+    browser.open(pages["compare"], widths[0])
+    browser.size(widths[1], 900)
+    browser.run("new Promise(done => setTimeout(done, 600))")
+    charts = browser.run("JSON.parse(document.getElementById('charts').textContent).map(c => c.key)")
+    for key in charts:
+        drawn, place = browser.run(
+            f"(p => [p.querySelector('svg').getBoundingClientRect().width, p.clientWidth])"
+            f"(document.getElementById('plot-{key}'))"
+        )
+        assert abs(drawn - place) < 2, key
+    assert browser.run("document.documentElement.scrollWidth") <= widths[1]
+    assert browser.complaints() == []
+
+
 def test_the_legend_hides_a_method_everywhere(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["compare"])
     drawn = "['accuracy', 'drift-cosine'].map(k => document.querySelectorAll(`#plot-${k} path.js-line`).length)"

@@ -152,7 +152,10 @@
     if (root.clientWidth === width) return;
     width = root.clientWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(draw, 120);
+    waiting = setTimeout(() => {
+      for (const chart of charts) Plotly.purge(`plot-${chart.key}`);  // a drawn chart would hold its place wide open
+      draw();
+    }, 120);
   });
   for (const button of document.querySelectorAll(".legend button")) {
     button.addEventListener("click", () => {
