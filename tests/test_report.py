@@ -250,6 +250,8 @@ def test_a_damaged_comparison(tmp_path: Path, change: dict, says: str) -> None:
 
 def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "plan.json").write_text("{}")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "compare.json").write_text("{")
     (tmp_path / "list").mkdir()
@@ -261,6 +263,7 @@ def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
     cases = {
         (str(tmp_path / "nowhere"),): "is no folder",
         (str(tmp_path / "empty"),): "holds neither a run",
+        (str(tmp_path / "begun"),): "is not finished: go on with the command that began it",
         (str(tmp_path / "broken"),): "cannot read",
         (str(tmp_path / "list"),): "is damaged",
         (str(tmp_path / "young"),): "no rounds yet",

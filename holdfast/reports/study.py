@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast.comparison.folder import PLAN
 from holdfast.config import FIELDS, Config
 from holdfast.errors import HoldfastError
 from holdfast.folder import CONFIG, HISTORY, SPLIT, SUMMARY, RunFolder
@@ -29,6 +30,8 @@ def read_study(folder: Path) -> dict[str, Any]:
         return read_run(folder)
     if not folder.is_dir():
         raise HoldfastError(f"{folder} is no folder: give the folder of a run or of a comparison")
+    if (folder / PLAN).exists():
+        raise HoldfastError(f"the comparison in {folder} is not finished: go on with the command that began it")
     raise HoldfastError(f"{folder} holds neither a run ({CONFIG}) nor a comparison ({COMPARE})")
 
 
