@@ -345,6 +345,14 @@ def test_a_sweep_names_its_best_points_and_warns():
         assert means[label] == max(v for k, v in means.items() if k.startswith(method))
     assert "optimistic" in said.err
     assert "no interval" in said.err
+    to = [e["difference"] and e["difference"]["to"] for e in said.json["entries"]]
+    assert to == [None, None, "fedavg, lr=0.001", "fedavg, lr=0.1"], "each with the first method at its own point"
+
+
+def test_the_points_of_one_method_are_compared_with_its_first():
+    said = good("compare", "fedavg", *TINY, "--sweep", "lr=0.01,0.1", "--seeds", "2", "--out", "here", "--json")
+    to = [e["difference"] and e["difference"]["to"] for e in said.json["entries"]]
+    assert to == [None, "fedavg, lr=0.01"]
 
 
 def test_a_swept_split_is_compared_with_the_first_method_on_the_same_split():

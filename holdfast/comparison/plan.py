@@ -71,9 +71,12 @@ class Plan:
         ]
 
     def reference(self, entry: Entry) -> Entry:
-        """Whom an entry is compared with: the first entry, on the same federation where the sweep changes it."""
-        alike = [e for e in self.entries if all(e.settings.get(k) == entry.settings.get(k) for k in WHO)]
-        return alike[0]
+        """Whom an entry is compared with: the first method at the same point of the sweep.
+
+        Of a single method, its first point, on the same federation where the sweep changes that.
+        """
+        names = WHO if len(self.methods) == 1 else tuple(self.sweep)
+        return next(e for e in self.entries if all(e.settings.get(k) == entry.settings.get(k) for k in names))
 
     def settings(self) -> dict[str, Any]:
         """The common settings that differ from their defaults, and those that every table should name."""
