@@ -38,11 +38,7 @@ class Simulation(Play):
         self.trained: tuple[dict[int, int], PerPart] = {}, {}  # the rows of the last cohort, and its new states
         self.occupied = federation.occupied
         self.labels = federation.data.y.cpu()
-        self.ahead = (
-            Ahead(lambda t: self._with_batches(t, draw(config, self.occupied, t)))
-            if net.device.type == "cuda"
-            else None
-        )
+        self.ahead = Ahead(self._upcoming) if net.device.type == "cuda" else None
         if len(self.occupied) == 0:
             raise HoldfastError("no client has any samples")
         self.engine_name, self.engine_reason = choose(
@@ -81,7 +77,9 @@ class Simulation(Play):
 
     def train(self, job: Job, ids: np.ndarray) -> Back:
         t = int(job.round)
-        who, batches = self._with_batches(t, ids) if self.ahead is None else self.ahead.take(t)
+        drawn, who, batches = self._with_batches(t, ids) if self.ahead is None else self.ahead.take(t)
+        if not np.array_equal(drawn, ids):  # somebody else than the draw chose them
+            _, who, batches = self._with_batches(t, ids)
         if self.ahead is not None and t < self.config.rounds:
             self.ahead.begin(t + 1)
         who, batches = who.to(self.net.device), batches.to(self.net.device)
@@ -145,10 +143,14 @@ class Simulation(Play):
         sigma = torch.zeros(len(ids)) if noise is None or public else torch.as_tensor(noise.sigma[ids])
         return Who(torch.from_numpy(ids), n, counts, S, K, index, there, sigma)
 
-    def _with_batches(self, t: int, ids: np.ndarray) -> tuple[Who, Plan]:
-        """A cohort and its batches of round ``t``, in the memory of the host."""
+    def _with_batches(self, t: int, ids: np.ndarray) -> tuple[np.ndarray, Who, Plan]:
+        """Some clients and their batches of round ``t``, in the memory of the host."""
         who = self._rows(ids)
-        return who, self.plan(who, t, 0)
+        return ids, who, self.plan(who, t, 0)
+
+    def _upcoming(self, t: int) -> tuple[np.ndarray, Who, Plan]:
+        """The same of the cohort that round ``t`` draws."""
+        return self._with_batches(t, draw(self.config, self.occupied, t))
 
     def plan(self, who: Who, t: int, trip: int, epochs: int | None = None) -> Plan:
         """The batches of some clients in round ``t``; ``epochs`` where it is not the run's own number of passes."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from holdfast.ahead import Ahead
 from holdfast.config import Config
-from holdfast.draw import draw
 from holdfast.method import as_method
 from holdfast.rounds import prepare
 from holdfast.simulation import Simulation
@@ -22,13 +22,26 @@ def test_a_run_with_batches_drawn_ahead_is_the_run(method, chance):
         sim = prepare(config, as_method(method), None, None)
         assert isinstance(sim, Simulation)
         if ahead:
-            sim.ahead = Ahead(lambda t, s=sim: s._with_batches(t, draw(config, s.occupied, t)))
+            sim.ahead = Ahead(sim._upcoming)
         played = [sim.play(t).cohort for t in range(1, 5)]
         found.append((sim.server.w, played))
         if ahead:
             assert sim.ahead.begun == {}, "nothing is begun behind the last round"
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
+
+
+def test_clients_that_the_draw_did_not_choose_get_their_own_batches():
+    config = Config(clients=6, cohort=2, rounds=4, epochs=1, model="linear")
+    found = []
+    for ahead in (False, True):
+        sim = prepare(config, as_method("fedavg"), None, None)
+        assert isinstance(sim, Simulation)
+        sim.ahead = Ahead(sim._upcoming) if ahead else None
+        back = sim.train(sim.job(2, {}), np.array([0, 1, 2]))
+        assert back.ids.tolist() == [0, 1, 2]
+        found.append(back.deltas)
+    assert torch.equal(*found)
 
 
 def test_an_error_in_the_thread_reaches_the_round():

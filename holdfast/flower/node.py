@@ -160,7 +160,7 @@ class Node:
             public = unpack_any(record, "the public data")
             federation = federation.with_public(public["x"].to(self.net.device), public["y"].to(self.net.device))
         home = Simulation(self.config, self.method, federation, self.net)
-        home.server.w = job.w0
+        home.server.w, home.ahead = job.w0, None  # the server draws the cohort
         return home
 
     def _job(self, ask: Ask, message: Message, messages: PerPart) -> Job:
