@@ -40,7 +40,8 @@ def case(model: str, times: int, ways: dict[str, dict[str, Any]], fed: Federatio
         best["plain"] = min(best.get("plain", float("inf")), fastest(plain, 1))
         for way, play in ours.items():
             best[way] = min(best.get(way, float("inf")), fastest(play, 1))
-    limit = ceiling(model, fed.shape, COHORT, BATCH, steps=19, device="cpu", precision="fp32")
+    steps = -(-int(fed.deal.sizes.max()) // BATCH)
+    limit = ceiling(model, fed.shape, COHORT, BATCH, steps, device="cpu", precision="fp32")
     for way in ours:
         yield Row(SUITE, f"{model}, {way}", best[way] * 1e3, "ms", best["plain"] * 1e3, limit)
 

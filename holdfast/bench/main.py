@@ -30,7 +30,7 @@ ON_A_GPU = ("gpu", "sums", "runs", "check")
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="holdfast bench",
-        description="Measure this machine: every figure against plain PyTorch in the same run.",
+        description="Measure this machine, where there is a baseline against it in the same run.",
         epilog="suites: " + "; ".join(f"{name}: {what}" for name, what in SUITES.items()),
     )
     p.add_argument("suites", nargs="*", metavar="SUITE", help="which to run; default: all that this machine can")
