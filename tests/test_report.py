@@ -275,3 +275,12 @@ def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
         assert outcome.code == 2, words
         assert re.fullmatch(r"holdfast: [^\n]*\n", outcome.err), outcome.err
         assert says in outcome.err
+
+
+def test_the_headline_says_whether_the_difference_is_sure(tmp_path: Path) -> None:
+    made = study()
+    for entry in made["entries"][1:]:
+        entry["verdict"] = "no difference seen"
+        entry["accuracy"]["final"]["mean"] = 0.99
+    page = holdfast.report(write(tmp_path, made)).read_text(encoding="utf-8")
+    assert "no difference seen: 95 % interval" in page

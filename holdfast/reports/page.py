@@ -158,7 +158,9 @@ def tiles(study: dict[str, Any]) -> list[tuple[str, str, str]]:
     if best.get("difference"):
         d = best["difference"]
         against, sure = d.get("to", entries[0]["label"]), ", ".join(interval(d))
-        found.append((f"Against {against}", f"{words.points(d['mean'])} points", sure and f"95 % interval {sure}"))
+        told = [best["verdict"]] if best.get("verdict") else []
+        told += [f"95 % interval {sure}"] if sure else []
+        found.append((f"Against {against}", f"{words.points(d['mean'])} points", ": ".join(told)))
     return [
         *found,
         ("Least time", words.seconds(fast["seconds"]["mean"]), fast["label"]),
