@@ -56,5 +56,4 @@ def finite(rows: Tensor) -> Tensor:
     """[C]: true where a row [C, P] is finite: a NaN or an infinity shows in its extremes."""
     if not rows.is_floating_point() or rows.shape[1] == 0:
         return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-    low, high = torch.aminmax(rows, dim=1)
-    return torch.isfinite(low) & torch.isfinite(high)
+    return torch.isfinite(rows.amin(1)) & torch.isfinite(rows.amax(1))  # each is many times faster than aminmax

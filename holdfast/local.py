@@ -83,9 +83,10 @@ class Local:
 
     def step(
         self, differentiate: Differentiate, job: Job, who: Who, state: PerPart, local: PerPart, w: Tensor,
-        batch: Batch, k: Tensor, epoch: Tensor,
+        batch: Batch, k: Tensor, epoch: Tensor, out: Tensor | None = None,
     ) -> tuple[Tensor, PerPart, Tensor]:  # fmt: skip
-        """One local step: the new model, the new scratch, the batch's task loss before the step."""
+        """One local step: the new model (written to ``out`` if that is given), the new scratch, the batch's task loss
+        before the step."""
         c = self._client(job, who)
         c.k, c.epoch = k, epoch
 
@@ -111,7 +112,7 @@ class Local:
             g = still(g, c.rate)
             if new:
                 local[part.name] = new
-        return w - c.eta * g, local, loss
+        return torch.addcmul(w, c.eta, g, value=-1, out=out), local, loss
 
     def end(self, job: Job, who: Who, state: PerPart, local: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:
         """The client's delta, every part's upload, every part's new state."""

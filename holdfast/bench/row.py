@@ -30,7 +30,7 @@ class Row:
     def line(self) -> str:
         """The row of a Markdown table."""
         base = "" if self.base is None else f"{number(self.base)} {self.unit}"
-        ratio = "" if self.ratio is None else f"{self.ratio:.1f}"
+        ratio = "" if self.ratio is None else number(self.ratio)
         return f"| {self.what} | {base} | {number(self.ours)} {self.unit} | {ratio} | {self.note} |"
 
 

@@ -70,13 +70,14 @@ class Loop:
         total, k = torch.zeros_like(job.lr), torch.zeros((), dtype=torch.int64, device=w.device)
         for e in range(plan.epochs):
             epoch = torch.full_like(k, e)
-            scratch = local.epoch(job, who, state, scratch, w, epoch)
+            scratch = unshared(local.epoch(job, who, state, scratch, w, epoch), w)
             for s in range(plan.steps[i]):
                 k = k + 1
                 index = plan.index[i, e, s][plan.mask[i, e, s]]
                 x, y = local.federation.batch(index, who.sigma, local.augment_key(job, who.id, k))
                 batch = Batch(x, y, torch.ones_like(y, dtype=torch.bool))
-                w, scratch, loss = local.step(self.differentiate, job, who, state, scratch, w, batch, k, epoch)
+                _, scratch, loss = local.step(self.differentiate, job, who, state, scratch, w, batch, k, epoch, out=w)
+                scratch = unshared(scratch, w)
                 total = total + loss
         delta, uploads, states = local.end(job, who, state, scratch, w)
         return delta, uploads, states, total / max(1, int(k))
@@ -84,7 +85,7 @@ class Loop:
     def differentiate(self, objective: Objective, w: Tensor, rate: Tensor | None) -> Gradient:
         """The gradient by autograd. Parameters that are frozen as a whole are not differentiated at all."""
         layout = self.local.net.layout
-        pieces = {name: p.detach() for name, p in layout.split(w).items()}
+        pieces = self.local.net.leaves(w)
         moving = dict.fromkeys(pieces, True)
         if rate is not None and rate.dim():
             alive = torch.stack([r.any() for r in torch.split(rate, layout.sizes)]).tolist()
@@ -97,7 +98,13 @@ class Loop:
             return torch.zeros_like(w), task.detach()
         found = iter(torch.autograd.grad(total, free, allow_unused=True, materialize_grads=True))
         grads = {name: next(found) if moving[name] else torch.zeros_like(p) for name, p in pieces.items()}
-        return layout.join(grads), task.detach()
+        return layout.join(grads).to(w.dtype), task.detach()
+
+
+def unshared(scratch: PerPart, w: Tensor) -> PerPart:
+    """The same with a copy of whatever is the model itself, which the next step writes over."""
+    here = w.untyped_storage().data_ptr()
+    return tree_map(lambda t: t.clone() if t.untyped_storage().data_ptr() == here else t, scratch)
 
 
 def exact(who: Who, i: int) -> Who:

@@ -19,6 +19,11 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from holdfast.engines.cohort import Cohort
 from holdfast.local import Job, Local, PerPart, Who
 
+OPTIONS: dict[str, Any] = {
+    "realize_reads_threshold": 3,  # what a pooling layer gives is read by every window of a convolution: compute it once
+    "size_asserts": False,  # buffers never change their shape
+}
+
 
 @dataclass(frozen=True)
 class Room:
@@ -118,8 +123,7 @@ def in_place(
         return partial(traced, *inputs)
     from torch import _inductor as inductor
 
-    # What a pooling layer gives is read by every window of the next convolution: compute it once.
-    return partial(inductor.compile(traced, inputs, options={"realize_reads_threshold": 3}), *inputs)
+    return partial(inductor.compile(traced, inputs, options=OPTIONS), *inputs)
 
 
 def lift_constants(traced: torch.fx.GraphModule) -> list[Tensor]:

@@ -96,7 +96,7 @@ class Vector:
         assert self.room is not None
         size = cohort.size
         cohort = with_idle_rows(cohort, min(self.slice or self.room.rows, self.room.rows))
-        w = (job.w0.expand(cohort.size, -1) if cohort.start is None else cohort.start).contiguous()
+        w = job.w0.expand(cohort.size, -1) if cohort.start is None else cohort.start
         scratch = self._begin(job, cohort.who, cohort.states)
         zero = torch.zeros(cohort.size, dtype=w.dtype, device=w.device)
         fixed = fixed_part(job, cohort, self.room)

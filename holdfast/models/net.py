@@ -65,6 +65,7 @@ class Net:
         self.convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in body.modules())
         self.classes, self.shape, self.inputs = classes, shape, math.prod(shape)
         self.body = _without_head(body, self.head).requires_grad_(False)
+        self.tied = len(list(body.named_parameters(remove_duplicate=False))) > len(list(body.parameters()))
         pools_first(self.body)
         self.channels_last = False
 
@@ -95,8 +96,15 @@ class Net:
                 return F.linear(features, weight, bias).to(weight.dtype)
 
         with dropping(key), self._autocast():
-            features = functional_call(self.body, parameters, (x,))
+            features = functional_call(self.body, parameters, (x,), tie_weights=self.tied)
         return Out(head(features), features.to(weight.dtype), head)
+
+    def leaves(self, w: Tensor) -> dict[str, Tensor]:
+        """The parameters inside a vector, to be differentiated one by one. Large ones are in the precision in which
+        their layers compute, so that their gradients are made but not converted; the head's stay as they are."""
+        low = {n for n in self.layout.owner if n not in self.layout.head} if self.precision == "bf16" else set()
+        pieces = {name: p.detach() for name, p in self.layout.split(w).items()}
+        return {name: p.bfloat16() if name in low and p.dim() > 1 else p for name, p in pieces.items()}
 
     def neurons(self, w: Tensor, x: Tensor) -> Tensor:
         """What every neuron of every layer says: ReLU of the layer's output behind its norm, [batch, neurons].
