@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from holdfast import keys
 from holdfast.data.federation import Federation
@@ -22,6 +23,7 @@ from holdfast.part import Batch, Client, Gradient, Part, Tensors
 PerPart = dict[str, Tensors]
 Objective = Callable[[object], tuple[Tensor, Tensor]]  # model -> (objective, task loss)
 Differentiate = Callable[[Objective, Tensor, Tensor | None], Gradient]  # (objective, w, rate)
+Descend = Callable[[Objective, Tensor, Tensor], Tensor]  # (objective, w, eta) -> task loss; moves w
 CHUNK = 256  # samples at a time when a part runs over a client's data
 
 
@@ -63,6 +65,7 @@ class Local:
         self.by_hook = {
             h: method.filling(h) for h in ("begin", "epoch", "teachers", "rate", "penalty", "direction", "end")
         }
+        self.blind = not (self.rated or self.gradient_part or self.by_hook["direction"])
 
     def twin(self) -> Local:
         """The same training for another thread."""
@@ -83,10 +86,12 @@ class Local:
 
     def step(
         self, differentiate: Differentiate, job: Job, who: Who, state: PerPart, local: PerPart, w: Tensor,
-        batch: Batch, k: Tensor, epoch: Tensor, out: Tensor | None = None,
+        batch: Batch, k: Tensor, epoch: Tensor, out: Tensor | None = None, descend: Descend | None = None,
     ) -> tuple[Tensor, PerPart, Tensor]:  # fmt: skip
-        """One local step: the new model (written to ``out`` if that is given), the new scratch, the batch's task loss
-        before the step."""
+        """One local step: the new model, the new scratch, the batch's task loss before the step.
+
+        The model may be written to ``out``; ``descend`` moves ``w`` itself, where no part looks at the gradient.
+        """
         c = self._client(job, who)
         c.k, c.epoch = k, epoch
 
@@ -98,6 +103,8 @@ class Local:
         c.eta = lr if c.rate is None else lr * c.rate
         c.teacher = self._teachers(own, batch)
         objective = self._objective(own, c, batch)
+        if descend is not None and self.blind:
+            return w, local, descend(objective, w, c.eta)
 
         def gradient(at: Tensor) -> Gradient:
             g, loss = differentiate(objective, at, c.rate)
@@ -112,6 +119,8 @@ class Local:
             g = still(g, c.rate)
             if new:
                 local[part.name] = new
+        if out is not None:
+            local = unshared(local, out)
         return torch.addcmul(w, c.eta, g, value=-1, out=out), local, loss
 
     def end(self, job: Job, who: Who, state: PerPart, local: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:
@@ -206,6 +215,27 @@ class Local:
             return total, task
 
         return objective
+
+
+def memory(t: Tensor) -> int:
+    """Where a tensor lies: the same number for all views of it."""
+    return t.untyped_storage().data_ptr()
+
+
+def unshared(kept: PerPart, w: Tensor) -> PerPart:
+    """What parts keep, copied where it lies in the model ``w``, which is about to be written over."""
+    copied: PerPart = tree_map(lambda t: t.clone() if memory(t) == memory(w) else t, kept)
+    return copied
+
+
+def settle(buffers: list[Tensor], values: list[Tensor]) -> None:
+    """Write values to buffers; one that lies in another's buffer is copied first: parts may pass on what they got."""
+    taken = {memory(b) for b in buffers}
+    pairs = list(zip(buffers, values, strict=True))
+    safe = [v.clone() if memory(v) in taken and memory(v) != memory(b) else v for b, v in pairs]
+    for buffer, value in zip(buffers, safe, strict=True):
+        if value is not buffer:
+            buffer.copy_(value)
 
 
 def still(g: Tensor, rate: Tensor | None) -> Tensor:

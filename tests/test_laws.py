@@ -10,13 +10,31 @@ import pytest
 import torch
 import torch._inductor
 from torch import nn
-from toys import ENGINES, Ran, Still, assert_close, assert_same, ragged, train
+from toys import (
+    ENGINES,
+    FEDERATION,
+    Keeper,
+    Number,
+    Quadratic,
+    Ran,
+    Still,
+    assert_close,
+    assert_same,
+    mlp,
+    points,
+    ragged,
+    train,
+)  # fmt: skip
 
 from holdfast import DataSet, Federation, HoldfastError, Method, federate
+from holdfast.config import Config
+from holdfast.engines.replay import Room
+from holdfast.engines.vector import Vector
 from holdfast.expr import parse
 from holdfast.named import make
 from holdfast.part import parts
 from holdfast.recipes import RECIPES
+from holdfast.rounds import prepare
 
 PARTS = {name: cls for name, cls in parts().items() if cls.__module__.startswith("holdfast.parts")}
 # Each method once: most recipes are one part under its paper's name.
@@ -109,6 +127,27 @@ def test_tracing_the_step_changes_nothing(method, monkeypatch):
     chance = {"cohort": None, "participation": 0.6, "rounds": 2}
     traced = train(method, engine="vector", compile=True, **chance)
     assert_agree(train(method, engine="loop", **chance), traced)
+
+
+@pytest.mark.parametrize("way", [{"engine": "loop"}, {"engine": "vector"}, {"engine": "vector", "compile": True}])
+def test_a_part_may_keep_the_model_that_it_is_given(way, monkeypatch):
+    """A step that writes over the model must not reach what a part has kept of it."""
+    monkeypatch.setattr(torch._inductor, "compile", lambda traced, inputs, **_: traced)
+    settings = {"lr": 0.5, "batch": 1, "epochs": 1, "rounds": 1, "cohort": 1} | way
+    kept = train(Quadratic() + Keeper(), points((8.0, 4)), Number(0.0), **settings)
+    w = last = before = 0.0
+    for _ in range(4):  # by hand
+        w, last, before = w - 0.5 * ((w - 8.0) + 0.5 * (w - last) + 0.25 * (w - before)), w, last
+    assert float(kept.after[1]["w"]) == pytest.approx(w, abs=1e-12)
+
+
+def test_few_clients_take_a_step_of_half_the_width():
+    """Where chance decides who takes part, a small rest of a cohort does not fill up a step for all."""
+    simulation = prepare(Config(clients=4, cohort=3, engine="vector"), Method.parse("fedavg"), FEDERATION, mlp())
+    local = simulation.engines[0].local
+    room = Room(rows=10, slots=4, batch=5, ragged=True)
+    assert [Vector(local, None, room)._width(n) for n in (1, 5, 6, 10)] == [5, 5, 10, 10]
+    assert [Vector(local, 3, room)._width(n) for n in (1, 2, 3)] == [2, 2, 3]
 
 
 # -- nothing comes from nothing --------------------------------------------------------------------------------------

@@ -312,3 +312,44 @@ def test_low_precision_gives_float32_logits_that_are_near(precision: str):
     found = net(net.initial, x).logits
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, module(x).detach(), atol=0.05, rtol=0.05)
+
+
+class Tied(nn.Module):
+    """Two layers share one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.second(torch.tanh(self.first(x)))))
+
+
+def test_layers_that_share_a_weight_share_it_in_the_vector():
+    module = Tied()
+    net, x = Net(module, FLAT, 3), torch.randn(5, 4)
+    moved = net.initial + 0.1
+    with torch.no_grad():
+        for p in module.parameters():
+            p += 0.1
+    assert net.layout.size == sum(p.numel() for p in module.parameters())
+    assert torch.allclose(net(moved, x).logits, module(x), atol=1e-6)
+
+
+def test_gradients_in_bf16_are_those_of_autocast():
+    """Weights that are converted before they are differentiated get the very gradients that autocast gives."""
+    net = Net(cnn(), IMAGE, 3, precision="bf16")
+    x, y = torch.randn(6, *IMAGE), torch.randint(0, 3, (6,))
+
+    def gradients(pieces: dict[str, Tensor]) -> dict[str, Tensor]:
+        leaves = {name: p.requires_grad_() for name, p in pieces.items()}
+        loss = nn.functional.cross_entropy(net(leaves, x).logits, y)
+        return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+    whole = gradients({name: p.detach().clone() for name, p in net.layout.split(net.initial).items()})
+    early = gradients(net.leaves(net.initial.clone()))
+    assert early["0.weight"].dtype == torch.bfloat16
+    assert early["5.weight"].dtype == torch.float32, "the head's stay as they are"
+    for name, g in whole.items():
+        assert torch.equal(early[name].to(g.dtype), g), name

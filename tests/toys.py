@@ -181,6 +181,20 @@ class Anchor(Part):
 
 
 @dataclass(frozen=True)
+class Keeper(Part):
+    """Keeps the models of the last two steps as it got them, without a copy."""
+
+    name = "toy-keeper"
+
+    def epoch(self, c: Client, w: Tensor) -> Tensors:
+        return {"last": w, "before": w}
+
+    def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        drawn = 0.5 * (w - c.local["last"]) + 0.25 * (w - c.local["before"])
+        return g + drawn, {"last": w, "before": c.local["last"]}
+
+
+@dataclass(frozen=True)
 class Halving(Part):
     """An absolute learning rate: 1/2 for client 0, 1/4 for client 1, ...; halved again in every later epoch."""
 

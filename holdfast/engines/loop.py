@@ -17,8 +17,10 @@ from torch.utils._pytree import tree_map
 
 from holdfast.engines.cohort import Cohort, Trained, stack
 from holdfast.engines.memory import keep_freed_memory
-from holdfast.local import Job, Local, Objective, PerPart, Who
-from holdfast.part import Batch, Gradient, Part
+from holdfast.local import Job, Local, Objective, PerPart, Who, unshared
+from holdfast.part import Batch, Gradient, Part, Tensors
+
+CACHED = 2**17  # numbers that a core's cache holds twice
 
 
 class Loop:
@@ -76,8 +78,9 @@ class Loop:
                 index = plan.index[i, e, s][plan.mask[i, e, s]]
                 x, y = local.federation.batch(index, who.sigma, local.augment_key(job, who.id, k))
                 batch = Batch(x, y, torch.ones_like(y, dtype=torch.bool))
-                _, scratch, loss = local.step(self.differentiate, job, who, state, scratch, w, batch, k, epoch, out=w)
-                scratch = unshared(scratch, w)
+                _, scratch, loss = local.step(
+                    self.differentiate, job, who, state, scratch, w, batch, k, epoch, out=w, descend=self.descend
+                )
                 total = total + loss
         delta, uploads, states = local.end(job, who, state, scratch, w)
         return delta, uploads, states, total / max(1, int(k))
@@ -85,26 +88,41 @@ class Loop:
     def differentiate(self, objective: Objective, w: Tensor, rate: Tensor | None) -> Gradient:
         """The gradient by autograd. Parameters that are frozen as a whole are not differentiated at all."""
         layout = self.local.net.layout
-        pieces = self.local.net.leaves(w)
-        moving = dict.fromkeys(pieces, True)
+        moving = [True] * len(layout.names)
         if rate is not None and rate.dim():
-            alive = torch.stack([r.any() for r in torch.split(rate, layout.sizes)]).tolist()
-            moving = dict(zip(pieces, alive, strict=True))
-        for name, piece in pieces.items():
-            piece.requires_grad_(moving[name])
-        free = [p for p in pieces.values() if p.requires_grad]
+            moving = torch.stack([r.any() for r in torch.split(rate, layout.sizes)]).tolist()
+        grads, task = self._pieces(objective, w, moving)
+        return layout.join(grads).to(w.dtype), task
+
+    def descend(self, objective: Objective, w: Tensor, eta: Tensor) -> Tensor:
+        """Move ``w`` itself down its gradient, parameter by parameter: nobody wants to see that gradient as a whole."""
+        layout = self.local.net.layout
+        grads, task = self._pieces(objective, w, [True] * len(layout.names))
+        for name, piece in layout.split(w).items():
+            subtract(piece, eta, grads[name])
+        return task
+
+    def _pieces(self, objective: Objective, w: Tensor, moving: list[bool]) -> tuple[Tensors, Tensor]:
+        """The gradient of every parameter, zero where it does not move, and the task loss."""
+        pieces = self.local.net.leaves(w)
+        free = {name: p for (name, p), moves in zip(pieces.items(), moving, strict=True) if moves}
+        for p in free.values():
+            p.requires_grad_()
         total, task = objective(pieces)
-        if not free:
-            return torch.zeros_like(w), task.detach()
-        found = iter(torch.autograd.grad(total, free, allow_unused=True, materialize_grads=True))
-        grads = {name: next(found) if moving[name] else torch.zeros_like(p) for name, p in pieces.items()}
-        return layout.join(grads).to(w.dtype), task.detach()
+        grads = {name: torch.zeros_like(p) for name, p in pieces.items() if name not in free}
+        if free:
+            found = torch.autograd.grad(total, list(free.values()), allow_unused=True, materialize_grads=True)
+            grads |= dict(zip(free, found, strict=True))
+        return grads, task.detach()
 
 
-def unshared(scratch: PerPart, w: Tensor) -> PerPart:
-    """The same with a copy of whatever is the model itself, which the next step writes over."""
-    here = w.untyped_storage().data_ptr()
-    return tree_map(lambda t: t.clone() if t.untyped_storage().data_ptr() == here else t, scratch)
+def subtract(piece: Tensor, eta: Tensor, g: Tensor) -> None:
+    """``piece -= eta * g``. A gradient of lower precision is converted bit by bit, in the processor's cache."""
+    if g.dtype == piece.dtype:
+        piece.addcmul_(eta, g, value=-1)
+        return
+    for some, part in zip(torch.split(piece.view(-1), CACHED), torch.split(g.reshape(-1), CACHED), strict=True):
+        some.addcmul_(eta, part.to(some.dtype), value=-1)
 
 
 def exact(who: Who, i: int) -> Who:

@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from holdfast.engines.cohort import Cohort
-from holdfast.local import Job, Local, PerPart, Who
+from holdfast.local import Job, Local, PerPart, Who, settle
 
 OPTIONS: dict[str, Any] = {
-    "realize_reads_threshold": 3,  # what a pooling layer gives is read by every window of a convolution: compute it once
+    "realize_reads_threshold": 3,  # what a pool gives is read by every window of a convolution: compute it once
     "size_asserts": False,  # buffers never change their shape
 }
 
@@ -113,8 +113,7 @@ def in_place(
 
     def flat(*tensors: Tensor) -> list[Tensor]:
         outputs, _ = tree_flatten(function(*tree_unflatten(list(tensors), spec)))
-        for buffer, value in zip(tensors[-changed:], outputs, strict=True):
-            buffer.copy_(value)
+        settle(list(tensors[-changed:]), outputs)
         return []
 
     traced = make_fx(flat)(*inputs)

@@ -14,11 +14,11 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from holdfast.engines.cohort import Cohort, Trained, join
 from holdfast.engines.replay import Fixed, Moving, Replay, Room, fixed_part, own, shape_of, with_idle_rows
-from holdfast.local import Job, Local, Objective, PerPart, Who
+from holdfast.local import Job, Local, Objective, PerPart, Who, settle
 from holdfast.part import Batch, Gradient, Part
 
 
@@ -84,10 +84,10 @@ class Vector:
                 index, mask = plan.index[:busy, e, s], plan.mask[:busy, e, s]
                 key = self.local.augment_key(job, rows.id, k[:busy])
                 x, y = self.local.federation.batch(index, rows.sigma, key)
-                moved, now, loss = self._step(job, rows, states, now, w[:busy], x, y, mask, k[:busy], epoch)
-                w[:busy] = moved
+                here = w[:busy], now
+                *moved, loss = self._step(job, rows, states, now, w[:busy], x, y, mask, k[:busy], epoch)
+                settle(tree_flatten(here)[0], tree_flatten(moved)[0])
                 total[:busy] += loss
-                tree_map(lambda old, new, b=busy: old[:b].copy_(new), scratch, now)
         deltas, uploads, states = self._end(job, who, cohort.states, scratch, w)
         return Trained(deltas, uploads, states, total / k.clamp(min=1))
 
@@ -95,7 +95,7 @@ class Vector:
         """The same, with every step a replay of one captured step: clients that are done idle along."""
         assert self.room is not None
         size = cohort.size
-        cohort = with_idle_rows(cohort, min(self.slice or self.room.rows, self.room.rows))
+        cohort = with_idle_rows(cohort, self._width(size))
         w = job.w0.expand(cohort.size, -1) if cohort.start is None else cohort.start
         scratch = self._begin(job, cohort.who, cohort.states)
         zero = torch.zeros(cohort.size, dtype=w.dtype, device=w.device)
@@ -113,6 +113,17 @@ class Vector:
         deltas, *rest = self._end(job, cohort.who, cohort.states, moving.scratch, moving.w)
         uploads, states = own(tree_map(lambda t: t[:size], rest))
         return Trained(deltas[:size], uploads, states, (moving.loss / moving.k.clamp(min=1))[:size])
+
+    def _width(self, size: int) -> int:
+        """The rows of the step that trains so many clients: all that there is room for, or half where they fit in.
+
+        Each width is traced anew. Two of them spare the rest of a cohort, where chance decides how many take part, a
+        step that is mostly idle.
+        """
+        assert self.room is not None
+        full = min(self.slice or self.room.rows, self.room.rows)
+        half = -(-full // 2)
+        return half if size <= half else full
 
     def _replay(self, fixed: Fixed, moving: Moving) -> Replay:
         assert self.room is not None

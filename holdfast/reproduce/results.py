@@ -26,6 +26,8 @@ def page(tables: list[dict[str, Any]]) -> str:
     for paper in dict.fromkeys(t["paper"] for t in tables):
         own = [t for t in tables if t["paper"] == paper]
         parts += [f"## {own[0]['title']}", *(section(t) for t in own)]
+    missing = [paper for paper in shelf() if tables and paper not in {t["paper"] for t in tables}]
+    parts += [f"## Not run yet\n\nNo results are stored of any table of {' and '.join(missing)}."] if missing else []
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -35,7 +37,7 @@ def verdicts(tables: list[dict[str, Any]]) -> str:
     for t in tables:
         c = claim(t)
         if t["claim"]:
-            seen = f"{c['seen']} of {c['tested']}" if c["tested"] else NONE
+            seen = f"{c['seen']} of {c['tested']} run" if c["tested"] else NONE
             printed = f"{c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else NONE
             scale = t["scale"] + (", changed" if t["changed"] else "")
             rows.append([f"{t['paper']}, {t['table']}", t["claim"], f"**{c['verdict']}**", seen, printed, scale])
