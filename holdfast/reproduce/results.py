@@ -39,7 +39,7 @@ def verdicts(tables: list[dict[str, Any]]) -> str:
         if t["claim"]:
             seen = f"{c['seen']} of {c['tested']} run" if c["tested"] else NONE
             printed = f"{c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else NONE
-            scale = t["scale"] + (", changed" if t["changed"] else "")
+            scale = t["scale"] + ("" if t["reproduction"] or t["scale"] != "full" else ", changed")
             rows.append([f"{t['paper']}, {t['table']}", t["claim"], f"**{c['verdict']}**", seen, printed, scale])
     return markdown_table(head, rows)
 
