@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import metadata
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,10 +75,10 @@ def network(model: str) -> nn.Module:
 
 
 def per_round(marks: Sequence[float], rounds: int) -> float:
-    """The mean time between the ends of successive rounds; the first, with the start-up in it, is only a mark."""
+    """The least time between the ends of successive rounds; the first, with the start-up in it, is only a mark."""
     if len(marks) != rounds + 1:
         raise HoldfastError(f"{len(marks)} of {rounds + 1} rounds ended; see the peer's messages")
-    return (marks[-1] - marks[0]) / rounds
+    return min(later - earlier for earlier, later in pairwise(marks))
 
 
 def train(net: nn.Module, x: Tensor, y: Tensor) -> None:
