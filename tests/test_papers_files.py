@@ -18,7 +18,8 @@ from holdfast.models.zoo import model
 
 KEYS = {"title", "notes", "setting", "scale", "table"}
 TABLE_KEYS = {
-    "id", "caption", "claim", "measure", "unit", "method", "set", "absent", "theory", "expect", "note", "columns", "row",
+    "id", "caption", "claim", "measure", "unit", "method", "set", "absent", "theory", "expect", "note", "columns",
+    "row",
 }  # fmt: skip
 COLUMN_KEYS = {"name", "method", "set"}
 ROW_KEYS = {"name", "method", "set", "published", "spread", "absent", "note"}
