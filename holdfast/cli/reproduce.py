@@ -7,8 +7,9 @@ import click
 
 @click.command("reproduce", add_help_option=False, context_settings={"ignore_unknown_options": True})
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def command(args: tuple[str, ...]) -> int:
+@click.pass_context
+def command(context: click.Context, args: tuple[str, ...]) -> int:
     """Run a paper's tables, and put ours beside the published numbers."""
     from holdfast.reproduce.main import main
 
-    return main(args)
+    return main(args, context.command_path)
