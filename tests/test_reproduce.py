@@ -457,6 +457,7 @@ def test_collect_runs_nothing(toy: Path) -> None:
     (one,) = tables("--table", "1", "--out", "here", "--collect")
     assert {c["status"] for row in one["rows"] for c in row["cells"]} == {"run", "not run", "absent", "data absent"}
     assert stamps("here") == before
+    assert "runs\n" not in rep("--table", "1", "--out", "here", "--collect").err
 
 
 def test_two_jobs_find_what_one_finds(toy: Path) -> None:

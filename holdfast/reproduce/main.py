@@ -88,7 +88,7 @@ def main(args: Sequence[str], program: str = PROGRAM) -> int:
         found = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
             seeds=given.seeds, jobs=given.jobs, out=given.out, collect=given.collect, light=given.light,
-            note=given.note, watch=Watch() if given.quiet else Lines(), stop=lambda: bool(stopping),
+            note=given.note, watch=Watch() if given.quiet or given.collect else Lines(), stop=lambda: bool(stopping),
             folder=folder, **settings,
         )  # fmt: skip
     if given.json:
