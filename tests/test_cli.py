@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast.cli.main import main
+from holdfast.cli.main import COMMANDS, main
 from holdfast.config import FIELDS
 
 TINY = ("--model", "linear", "--clients", "6", "--cohort", "2", "--steps", "2", "--rounds", "2", "--quiet")
@@ -414,9 +415,32 @@ def test_help_lists_the_commands(args: tuple[str, ...]):
         assert f"\n  {command} " in said.out + said.err
 
 
-@pytest.mark.parametrize("command", ["run", "methods", "split", "data", "models"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_exists_and_has_help(command: str):
-    assert good(command, "--help").out.startswith("Usage: ")
+    text = good(command, "--help").out
+    assert text.startswith("Usage: ")
+    assert "\n\nOptions:\n  -" in text
+    assert "Show this message and exit." in text
+
+
+@pytest.mark.parametrize("group", ["deploy", "data"])
+def test_the_help_of_a_group_cuts_nothing_short(group: str):
+    text = good(group, "--help").out.partition("Commands:")[2]
+    assert "..." not in text
+    own = importlib.import_module(COMMANDS[group][0]).command.commands
+    for command in own.values():
+        first = command.help.split("\n\n")[0]
+        assert first.split(". ")[0].rstrip(".") in " ".join(text.split())
+
+
+@pytest.mark.parametrize("command", ["reproduce", "bench"])
+def test_the_help_of_plain_commands_names_all_that_they_read(command: str):
+    text = good(command, "--help").out
+    assert good(command, "-h").out == text
+    for action in importlib.import_module(COMMANDS[command][0]).parser()._actions:
+        named = action.option_strings or [action.metavar or action.dest.upper()]
+        assert f"  {', '.join(named)}" in text
+        assert action.dest == "help" or action.help in " ".join(text.split())
 
 
 @pytest.mark.parametrize("command", ["run", "split"])

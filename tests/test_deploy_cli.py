@@ -14,9 +14,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from holdfast import HoldfastError
-from holdfast.cli.deploy import command, split
-from holdfast.config import FIELDS, from_text
-from holdfast.flower.terms import TERMS
+from holdfast.cli.deploy import DEALT, SIMULATED, command, split
+from holdfast.config import FIELDS, Config, from_text
+from holdfast.flower.app import known
+from holdfast.flower.terms import TERMS, Terms
 
 
 def deploy(*words):
@@ -39,7 +40,7 @@ def test_init_writes_an_app_for_a_known_data_set(tmp_path):
     assert result.exit_code == 0, result.output
     found = settings(app)
     assert (found["method"], found["data"], found["clients"], found["rounds"]) == ("fedbug(0.4)+prox", "digits", 5, 7)
-    assert found.keys() <= {*FIELDS, *TERMS, "out", "resume"}
+    assert found.keys() <= {*FIELDS, *TERMS, "out", "resume", "overwrite"}
     for name in ("client", "server"):
         lines = (app / "federation" / f"{name}_app.py").read_text().splitlines()
         assert f"app = {name}_app()" in lines
@@ -48,6 +49,49 @@ def test_init_writes_an_app_for_a_known_data_set(tmp_path):
     assert "--enable-supernode-auth" in text
     assert "num-partitions=5" in text
     assert "FLWR_TELEMETRY_ENABLED=0" in text
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        (
+            "--rounds",
+            7,
+            "--cohort",
+            2,
+            "--clients",
+            4,
+            "--public",
+            "test",
+            "--drift",
+            "--states",
+            "disk",
+            "--lr",
+            1e-05,
+        ),
+        ("--nodes", 4, "--min-clients", 2, "--on-failure", "retry", "--participation", 0.5, "--no-graphs"),
+        ("--data", "own", "--classes", 3, "--augment"),
+    ],
+)
+def test_init_writes_every_setting_and_reads_back_the_same_run(flags, tmp_path):
+    app = tmp_path / "app"
+    words = [str(app), "--method", "prox(0.01)+fedbug(0.4)", *map(str, flags)]
+    assert deploy("init", *words).exit_code == 0
+    asked = command.commands["init"].make_context("init", words)
+    terms, values = split({k: v for k, v in asked.params.items() if k in {*FIELDS, *TERMS}})
+    found = settings(app)
+    assert Config(**known(found)) == Config(**{"clients": terms.nodes or 3} | values)
+    assert Terms.known(found) == terms
+    text = (app / "pyproject.toml").read_text()
+    for name, field in (FIELDS | TERMS).items():
+        lines = re.findall(rf"^(?:# )?{name} =.*$", text, re.MULTILINE)
+        left_out = name in SIMULATED or ("own" in flags and name in DEALT)
+        assert len(lines) == (not left_out), name
+        assert all(field.metadata["doc"] in line for line in lines)
+        assert all(line.startswith("# ") == (name not in found) for line in lines)
+    assert (found["out"], found["resume"], found["overwrite"]) == ("runs/federation", False, False)
+    assert "; one of continue, retry\n" in text
 
 
 def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
@@ -67,6 +111,9 @@ def test_init_refuses_what_would_not_run(tmp_path):
     assert "needs --classes N" in refused("init", app, "--method", "fedavg", "--data", "own")
     assert "each node has its own" in refused(
         "init", app, "--method", "fedavg", "--data", "own", "--classes", 4, "--split", "iid"
+    )
+    assert "--data-dir is for a data set by name" in refused(
+        "init", app, "--method", "fedavg", "--data", "own", "--classes", 4, "--data-dir", "x"
     )
     assert not app.exists()
     app.mkdir()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +22,8 @@ from test_compare import stamps
 from test_sources_writers import write_idx
 
 from holdfast.errors import HoldfastError
-from holdfast.reproduce.cells import cells, choose, merged
+from holdfast.reproduce.cells import Part, cells, merged
+from holdfast.reproduce.choose import choose
 from holdfast.reproduce.measure import Measure
 from holdfast.reproduce.page import claim
 from holdfast.reproduce.paper import load_paper, shelf
@@ -131,38 +134,74 @@ def tables(*args: str) -> list[dict[str, Any]]:
 # -- settings --------------------
 def test_layers_override_each_other(toy: Path) -> None:
     paper = load_paper("toy", toy)
-    full, small, smoke = (cells(paper, paper.table[0], scale, {}) for scale in ("full", "small", "smoke"))
+    full, small, smoke = (cells(paper, Part.whole(paper.table[0]), scale, {}) for scale in ("full", "small", "smoke"))
     assert (full[0].config.rounds, small[0].config.rounds, smoke[0].config.rounds) == (4, 3, 2)
     assert (full[0].config.cohort, full[0].config.steps) == (2, 3)
     assert (smoke[0].config.cohort, smoke[0].config.participation) == (None, 0.5), "a rival replaces the other"
     assert (smoke[0].config.steps, smoke[0].config.epochs) == (None, 1)
     assert [c.config.method for c in full[:4]] == ["fedavg", "fedbug(0.4)", "prox(0.01)", "prox(0.01)+fedbug(0.4)"]
-    assert cells(paper, paper.table[0], "full", {"rounds": 9})[0].config.rounds == 9
+    assert cells(paper, Part.whole(paper.table[0]), "full", {"rounds": 9})[0].config.rounds == 9
     assert full[4].absent == "no data from there"
     assert merged([{"cohort": 2, "lr": 1}, {"participation": 0.5}, {"lr": 2}]) == {"participation": 0.5, "lr": 2}
 
 
 def test_equal_cells_share_a_folder(toy: Path) -> None:
     paper = load_paper("toy", toy)
-    one, two = cells(paper, paper.table[0], "full", {}), cells(paper, paper.table[1], "full", {})
+    one, two = (cells(paper, Part.whole(table), "full", {}) for table in paper.table[:2])
     assert one[0].folder == two[0].folder == two[2].folder
     assert len({c.folder for c in one[:4]}) == 4
 
 
+def chosen(names: list[str], *texts: str) -> list[int]:
+    return choose("row", texts, {"1": names}, "toy")["1"]
+
+
 def test_choosing_rows_and_columns() -> None:
     names = ["CIFAR-10, FedAvg", "CIFAR-10, FedProx", "MNIST, FedAvg", "0%", "10%"]
-    assert choose("row", [], names) == [0, 1, 2, 3, 4]
-    assert choose("row", ["fedavg"], names) == [0, 2]
-    assert choose("row", ["CIFAR-10, FedProx"], names) == [1]
-    assert choose("row", ["mnist", "2"], names) == [1, 2]
-    assert choose("row", ["3,2"], names) == [1, 2]
-    assert choose("column", ["0%,10%"], names) == [3, 4]
-    with pytest.raises(HoldfastError, match="repeat --rows"):
-        choose("row", ["MNIST, FedProx, CIFAR-10"], names)  # parts of names are not split at commas
-    assert choose("row", ["1-2"], names) == [0, 1]
-    assert choose("row", ["0%"], names) == [3], "a whole name comes first"
-    with pytest.raises(HoldfastError, match=r"no row 'Mars' .*; known: 1 CIFAR-10, FedAvg; 2 "):
-        choose("row", ["Mars"], names)
+    assert chosen(names) == [0, 1, 2, 3, 4]
+    assert chosen(names, "fedavg") == [0, 2]
+    assert chosen(names, "CIFAR-10, FedProx") == [1]
+    assert chosen(names, "mnist", "2") == [1, 2]
+    assert chosen(names, "3,2") == [1, 2]
+    assert chosen(names, "1-2,5") == [0, 1, 4]
+    assert chosen(names, "0%,10%") == [3, 4]
+    with pytest.raises(HoldfastError, match="no row 'MNIST, FedProx, CIFAR-10' in table 1; "):
+        chosen(names, "MNIST, FedProx, CIFAR-10")  # parts of names are not split at commas
+    assert chosen(names, "1-2") == [0, 1]
+    assert chosen(names, "0%") == [3], "a whole name comes first"
+
+
+def test_whole_words_come_before_parts() -> None:
+    names = ["CIFAR-10, IID, 0%", "CIFAR-10, Non-IID, 10%", "CIFAR-100, IID, 20%", "1, 2"]
+    assert chosen(names, "CIFAR-10") == [0, 1]
+    assert chosen(names, "IID") == [0, 2]
+    assert chosen(names, "0%") == [0]
+    assert chosen(names, "CIFAR") == [0, 1, 2], "no whole word: a part"
+    assert chosen(names, "1, 2") == [3], "a name that looks like a list"
+
+
+def test_what_is_asked_for_must_be_in_one_table_only() -> None:
+    tables = {"1": ["0%", "40%"], "2": ["40%", "FedAvg", "x"]}
+    assert choose("column", ["fedavg"], tables, "toy") == {"1": [], "2": [1]}
+    assert choose("column", ["0%,FedAvg"], tables, "toy") == {"1": [0], "2": [1]}
+    assert choose("column", ["3"], tables, "toy") == {"1": [], "2": [2]}
+    with pytest.raises(HoldfastError, match="no column '4' in the tables; they have at most 3; see: "):
+        choose("column", ["4"], tables, "toy")
+
+
+def test_an_unknown_row_is_answered_with_the_closest() -> None:
+    names = [f"CIFAR-10, {k}0% participation, {m}" for k in range(1, 9) for m in ("FedAvg", "FedProx", "FedDyn")]
+    with pytest.raises(HoldfastError) as error:
+        chosen(names, "fedporx")
+    said = str(error.value)
+    assert "the closest: 2 CIFAR-10, 10% participation, FedProx; 5 CIFAR-10" in said
+    assert said.count("participation") == 6
+    assert "FedDyn" not in said
+    assert said.endswith("; see: holdfast reproduce toy --list")
+    with pytest.raises(HoldfastError, match="no row '25' in table 1; it has 24; see"):
+        chosen(names, "25")
+    with pytest.raises(HoldfastError, match="the first: 1 CIFAR-10, 10% participation, FedAvg; 2 "):
+        chosen(names, "Venus")
 
 
 @pytest.mark.parametrize(
@@ -192,12 +231,15 @@ def test_a_bad_file_is_one_line(toy: Path, old: str, new: str, said: str) -> Non
     ("args", "said"),
     [
         (("tory",), "did you mean toy"),
-        (("toy", "--table", "7"), "has no table '7'; it has: 1, II, fig1"),
-        (
-            ("toy", "--table", "1", "--rows", "Venus"),
-            "known: 1 IID, FedAvg; 2 IID, FedProx",
-        ),
-        (("toy", "--table", "1", "--columns", "99%"), "known: 1 0%; 2 40%"),
+        (("toy", "--table", "7"), "has no table '7'; the first: 1; II; fig1; see: holdfast reproduce toy --list"),
+        (("toy", "--table", "fig2"), "has no table 'fig2'; the closest: fig1; see"),
+        (("toy", "--table", "1", "--rows", "Venus"), "the first: 1 IID, FedAvg; 2 IID, FedProx"),
+        (("toy", "--table", "1", "--columns", "99%"), "no column '99%' in table 1; the first: 1 0%; 2 40%"),
+        (("toy", "--table", "fig1", "--rows", "easy"), "no row 'easy' in table fig1; it has 0"),
+        (("toy", "--rows", "easy", "--columns", "40%"), "no table has both these rows and these columns"),
+        (("toy", "--collect", "--out", "nowhere"), "nothing was run in nowhere"),
+        (("toy", "--table", "1", "--rows", "4"), "the data of 2 cells is not in"),
+        (("toy", "--table", "1", "--rows", "3-4"), "cifar100 (2); name its folder with --data-dir, or fetch it: "),
         (("toy", "--scale", "huge"), "unknown scale 'huge'"),
         (("toy", "--seeds", "0"), "seeds must be"),
         (("toy", "--seeds", "many"), "invalid int value"),
@@ -242,7 +284,84 @@ def test_published_ours_and_the_difference(toy: Path) -> None:
     text = Path("here/reproduce.md").read_text()
     assert f"| 20 ± 0.5 | {sum(want) / 2:.2f} ± " in text
     assert "FULL SCALE, the paper's setting" in text
-    assert "data absent: cifar100 is not here" in text
+    assert "Accuracy of two methods\n" in text
+    assert "The data of 2 cells is not here: cifar100 (2). 2 cells were not run: no data from there.\n" in text
+    assert "| CIFAR-100 |" not in text, "what is absent is counted, not listed"
+
+
+def test_what_is_told_is_what_was_asked_for(toy: Path) -> None:
+    rep("--table", "II", "--scale", "full", "--out", "here")
+    said = rep("--table", "1", "--rows", "2", "--columns", "40%", "--scale", "full", "--out", "here")
+    assert said.out.count("\n| IID") == 1, "row 1 shares its runs with table II, and was not asked for"
+    assert "| IID, FedProx, the usual | 40% | " in said.out
+    assert "\n7 cells were not asked for.\n" in said.out
+    assert "cifar100" not in said.out
+    assert "printed: " not in said.out, "a comparison needs both columns"
+    (one,) = tables("--table", "1", "--rows", "2", "--columns", "40%", "--scale", "full", "--out", "here")
+    assert (one["columns"], [row["name"] for row in one["rows"]]) == (["40%"], ["IID, FedProx, the usual"])
+    assert [[c["method"] for c in row["cells"]] for row in one["rows"]] == [["prox(0.01)+fedbug(0.4)"]]
+    assert (one["expect"], one["not_asked"]) == ([], 7)
+    stored = {t["table"]: t for t in read(Path("here/reproduce.json"))}
+    statuses = [[c["status"] for c in row["cells"]] for row in stored["1"]["rows"]]
+    assert statuses == [["run", "not run"], ["not run", "run"], ["absent"] * 2, ["data absent"] * 2]
+    assert stored["1"]["expect"] == ["40% > 0%"]
+    kept = Path("here/reproduce.md").read_text()
+    assert "| IID, FedAvg | 0% | " in kept
+    assert "2 cells were not run. The data of 2 cells is not here: cifar100 (2)." in kept
+
+
+def test_a_claim_about_a_part_says_so(toy: Path) -> None:
+    said = rep("--table", "1", "--rows", "1", "--scale", "full", "--out", "here")
+    assert " in the cells asked for (" in said.out
+    assert "printed: 1 of 1." in said.out
+    assert "in the cells asked for" not in Path("here/reproduce.md").read_text()
+
+
+def test_tables_without_the_rows_are_left_out(toy: Path) -> None:
+    said = rep("--table", "1", "--table", "II", "--rows", "easy", "--out", "here")
+    assert said.code == 0
+    assert "table II" in said.out
+    assert "table 1:" not in said.out
+    assert "no such rows or columns in table 1\n" in said.err
+    assert [t["table"] for t in read(Path("here/reproduce.json"))] == ["II"]
+    assert "no such rows" not in rep("--rows", "easy", "--out", "here").err, "no table was named"
+
+
+def test_other_seeds_are_kept(toy: Path) -> None:
+    rep("--table", "1", "--rows", "1", "--seeds", "2", "--out", "here")
+    (one,) = tables("--table", "1", "--rows", "1", "--out", "here")
+    assert one["rows"][0]["cells"][0]["seeds"] == [0]
+    (kept,) = read(Path("here/reproduce.json"))
+    assert kept["rows"][0]["cells"][0]["seeds"] == [0, 1]
+
+
+def test_runs_from_elsewhere_need_no_data_here(toy: Path) -> None:
+    """A folder that was filled where the data is can be looked at where it is not."""
+    args = ("--table", "1", "--rows", "4", "--set", "model=linear", "--out", "here")
+    (toy / "toy.toml").write_text(TOY.replace('data = "cifar100"', 'data = "mnist"'))
+    write_idx(Path("data/MNIST/raw"), ("train", "t10k"), 10)
+    (there,) = tables(*args)
+    shutil.rmtree("data")
+    (here,) = tables(*args)
+    assert here["rows"] == there["rows"]
+    assert here["rows"][0]["cells"][0]["status"] == "run"
+
+
+def test_what_is_cut_off_names_the_command_that_goes_on(toy: Path) -> None:
+    args = ["toy", "--papers", "papers", "--table", "1", "--rows", "IID, FedAvg", "--set", "rounds=3000", "--jobs", "2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.reproduce", *args, "--out", "here"], stderr=subprocess.PIPE, text=True
+    )
+    end = time.monotonic() + 60
+    while not list(Path("here").glob("*/seed-0/history.jsonl")):
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    command = f"python -m holdfast.reproduce {shlex.join(args)} --out here"
+    assert f"stopped; go on with: {command}\n" in said
 
 
 def test_other_scales_are_never_called_a_reproduction(toy: Path) -> None:
@@ -252,6 +371,7 @@ def test_other_scales_are_never_called_a_reproduction(toy: Path) -> None:
     assert "ours (small: not a reproduction)" in said.out
     said = rep("--table", "1", "--rows", "1", "--scale", "smoke", "--out", "smoke")
     assert "SMOKE TEST" in said.out
+    assert "Accuracy of two methods (in the paper; here: digits, linear)\n" in said.out
     assert "**Not tested**" in said.out
     (one,) = read(Path("smoke/reproduce.json"))
     assert one["rows"][0]["cells"][0]["difference"] is None
@@ -332,9 +452,12 @@ def test_nothing_is_run_twice(toy: Path) -> None:
 
 
 def test_collect_runs_nothing(toy: Path) -> None:
+    tables("--table", "1", "--rows", "1", "--out", "here")
+    before = stamps("here")
     (one,) = tables("--table", "1", "--out", "here", "--collect")
-    assert {c["status"] for row in one["rows"] for c in row["cells"]} == {"not run", "absent", "data absent"}
-    assert not stamps("here")
+    assert {c["status"] for row in one["rows"] for c in row["cells"]} == {"run", "not run", "absent", "data absent"}
+    assert stamps("here") == before
+    assert "runs\n" not in rep("--table", "1", "--out", "here", "--collect").err
 
 
 def test_two_jobs_find_what_one_finds(toy: Path) -> None:
@@ -458,7 +581,7 @@ def test_the_results_page_of_a_toy(toy: Path) -> None:
     Path("results/toy.json").write_text(Path("here/reproduce.json").read_text())
     text = page(stored(Path("results")))
     for word in (
-        "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods", "data absent: cifar100",
+        "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods", "is not here: cifar100 (2)",
         "| toy, fig1 | Theory agrees. | **not tested** |", "Digits are small.", "FULL SCALE", "Made 2",
     ):  # fmt: skip
         assert word in text

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+
 import click
 
+from holdfast.cli.help import Plain
 
-@click.command("bench", add_help_option=False, context_settings={"ignore_unknown_options": True})
+
+def parser() -> argparse.ArgumentParser:
+    from holdfast.bench import main
+
+    return main.parser()
+
+
+@click.command("bench", cls=Plain, parser=parser)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(args: tuple[str, ...]) -> None:
-    """Measure this machine; the options are those of ``python -m holdfast.bench``, which needs PyTorch alone."""
+    """Measure this machine; ``python -m holdfast.bench`` does the same where there is PyTorch alone."""
     from holdfast.bench.main import main
 
     main(args)

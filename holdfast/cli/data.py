@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.help import Whole
+
 folder = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
@@ -15,7 +17,7 @@ folder = click.option(
 )
 
 
-@click.group("data")
+@click.group("data", cls=Whole)
 def command() -> None:
     """List and fetch data sets."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.help import Whole
 from holdfast.cli.options import given, settings
 from holdfast.config import FIELDS, Config
 from holdfast.errors import HoldfastError
@@ -18,13 +19,15 @@ from holdfast.folder import CONFIG, SUMMARY, RunFolder, fresh_folder, same_run
 LOCAL_NODES = 3
 
 
-@click.group("deploy")
+@click.group("deploy", cls=Whole)
 def command() -> None:
     """Run a federation on several machines with Flower, or on one machine as if on several."""
 
 
 ONE_EACH = click.option("--clients", metavar="N", help="clients of the federation  [default: one per node]")
 ELSEWHERE = ("method", "clients", "engine")  # settings of a run that are said otherwise here
+SIMULATED = ("engine", "personal", "personal_what")  # settings of a run that an app does not have
+DEALT = ("split", "data_dir", "public")  # settings of data that are not the nodes' own
 
 
 @command.command("local")
@@ -118,7 +121,7 @@ def refuse_a_run(out: Path, overwrite: bool) -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--method", required=True, help="the method: a sum of parts, such as fedbug(0.4)+feddyn(0.01)")
 @ONE_EACH
-@settings(*(name for name in FIELDS if name not in (*ELSEWHERE, "personal", "personal_what")))
+@settings(*(name for name in FIELDS if name not in (*ELSEWHERE, *SIMULATED)))
 @settings(of=TERMS)
 @click.option("--classes", type=click.IntRange(2), help="with --data own: the number of classes")
 @click.option("--host", default="server.example.org", help="the server's name or address, for the instructions")
@@ -135,20 +138,20 @@ def init(folder: Path, method: str, classes: int | None, host: str, **flags: Any
     Method.parse(method)
     if (config.data == OWN) != (classes is not None):
         raise HoldfastError(f"--data {OWN} needs --classes N, and no other data set takes it")
-    if config.data == OWN and "split" in asked:
-        raise HoldfastError(f"--split deals a data set; with --data {OWN} each node has its own: leave it out")
+    own = DEALT if config.data == OWN else ()
+    for name in own:
+        if name in asked:
+            flag = name.replace("_", "-")
+            raise HoldfastError(
+                f"--{flag} is for a data set by name; with --data {OWN} each node has its own: leave it out"
+            )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HoldfastError(f"{folder} is there already and not empty: choose another folder")
-    told = {"method": method, "clients": config.clients} | asked | spelt_out(terms)
+    told = {k: v for k, v in asdict(config).items() if k not in (*SIMULATED, *own)} | asdict(terms)
     nodes = terms.nodes or config.clients
-    write(folder, {"data": config.data} | told | {"out": "runs/federation", "resume": False}, classes)
+    write(folder, told | {"out": "runs/federation", "resume": False, "overwrite": False}, classes)
     (folder / "README.md").write_text(readme(folder.name, host, nodes, classes is not None))
     click.echo(f"the app is in {folder}; {folder / 'README.md'} says how to start it")
-
-
-def spelt_out(terms: Terms) -> dict[str, Any]:
-    """The terms, spelt out: they are settings that users of the app will want to see."""
-    return {k: v for k, v in asdict(terms).items() if v is not None}
 
 
 @command.command("keys")

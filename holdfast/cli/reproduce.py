@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
+
 import click
 
+from holdfast.cli.help import Plain
 
-@click.command("reproduce", add_help_option=False, context_settings={"ignore_unknown_options": True})
+
+def parser() -> argparse.ArgumentParser:
+    from holdfast.reproduce import main
+
+    return main.parser()
+
+
+@click.command("reproduce", cls=Plain, parser=parser)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def command(args: tuple[str, ...]) -> int:
+@click.pass_context
+def command(context: click.Context, args: tuple[str, ...]) -> int:
     """Run a paper's tables, and put ours beside the published numbers."""
     from holdfast.reproduce.main import main
 
-    return main(args)
+    return main(args, context.command_path)

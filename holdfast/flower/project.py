@@ -8,11 +8,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from holdfast.config import toml
-from holdfast.errors import HoldfastError
+from holdfast.config import FIELDS, toml
+from holdfast.flower.terms import TERMS
+from holdfast.named import limits
 
 PACKAGE = "federation"
 OWN = "own"  # the name that stands for the nodes' own data
+MORE = {  # settings of an app alone
+    "out": "the run folder, on the server: make it an absolute path",
+    "resume": "go on with the run in out",
+    "overwrite": "replace the run in out",
+}
 
 PYPROJECT = """\
 [build-system]
@@ -36,7 +42,8 @@ publisher = "holdfast"
 serverapp = "{PACKAGE}.server_app:app"
 clientapp = "{PACKAGE}.client_app:app"
 
-# The settings of the run: the flags of holdfast run, and those of holdfast deploy local.
+# The settings of the run: the flags of holdfast run, and those of holdfast deploy local. A line that begins with # is
+# a setting that is not set: what follows says what then holds.
 [tool.flwr.app.config]
 {settings}"""
 
@@ -157,19 +164,26 @@ The run folder is the setting `out` of `pyproject.toml`, on the server: make it 
 
 
 def write(folder: Path, settings: Mapping[str, Any], classes: int | None = None) -> None:
-    """Write the app; with a number of ``classes`` it reads data of the nodes' own."""
+    """Write the app; with a number of ``classes`` it reads data of the nodes' own. A setting may be None: not set."""
     package = folder / PACKAGE
     package.mkdir(parents=True, exist_ok=True)
-    for name, value in settings.items():
-        if not isinstance(value, bool | int | float | str):
-            raise HoldfastError(f"{name} is {value}: a Flower app's settings are numbers, texts and true or false")
-    lines = "".join(f"{name} = {toml(value)}\n" for name, value in settings.items())
+    lines = "".join(f"{line(name, value)}\n" for name, value in settings.items())
     versions = {"holdfast": version("holdfast"), "flwr": "1.41"}
     (folder / "pyproject.toml").write_text(PYPROJECT.format(PACKAGE=PACKAGE, settings=lines, **versions))
     client, server = (CLIENT, SERVER) if classes is None else (OWN_CLIENT, OWN_SERVER)
     (package / "__init__.py").write_text("")
     (package / "client_app.py").write_text(client.replace("{classes}", str(classes)))
     (package / "server_app.py").write_text(server.replace("{classes}", str(classes)))
+
+
+def line(name: str, value: Any) -> str:
+    """A setting with its meaning, as the fields of ``Config`` and ``Terms`` state it."""
+    field = (FIELDS | TERMS).get(name)
+    said = field.metadata["doc"] if field else MORE.get(name, "")
+    if field and field.metadata["choices"] and str(field.type).startswith("str"):
+        said += f"; {limits(field)}"
+    text = f"# {name} =" if value is None else f"{name} = {toml(value)}"
+    return f"{text}  # {said}" if said else text
 
 
 def readme(name: str, host: str, nodes: int, own: bool) -> str:

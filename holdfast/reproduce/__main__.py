@@ -7,7 +7,7 @@ from holdfast.reproduce.main import main
 
 if __name__ == "__main__":
     try:
-        status = main(sys.argv[1:])
+        status = main(sys.argv[1:], "python -m holdfast.reproduce")
     except HoldfastError as error:
         print(f"holdfast: {' '.join(str(error).split())}", file=sys.stderr)
         status = 2

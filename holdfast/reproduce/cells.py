@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.plan import slug, words
+from holdfast.comparison.plan import slug
 from holdfast.comparison.task import DEALT, FREE, Task
 from holdfast.config import Config
 from holdfast.data.sources import data_folder, source
@@ -23,7 +22,18 @@ RIVALS = (("cohort", "participation"), ("epochs", "steps"))  # a later layer's c
 CHECKPOINTS = 10  # of a run: a large model written after every round would take longer than the round
 PLACE = ("device", "engine", "slice", "graphs", "convolution", *FREE)  # where and how, not what
 
-NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")  # 3, or 3-5
+
+@dataclass(frozen=True)
+class Part:
+    """Rows × columns of a table, by their numbers from 0 on."""
+
+    table: Table
+    rows: Sequence[int]
+    columns: Sequence[int]
+
+    @classmethod
+    def whole(cls, table: Table) -> Part:
+        return cls(table, range(len(table.row)), range(len(table.columns)))
 
 
 @dataclass(frozen=True)
@@ -61,9 +71,9 @@ class Cell:
         }
 
 
-def cells(paper: Paper, table: Table, scale: str, changed: Mapping[str, Any]) -> list[Cell]:
-    """Every cell of a table at a scale; ``changed`` are the user's own settings, on top of all."""
-    return [cell(paper, table, i, j, scale, changed) for i in range(len(table.row)) for j in range(len(table.columns))]
+def cells(paper: Paper, part: Part, scale: str, changed: Mapping[str, Any]) -> list[Cell]:
+    """Every cell of a table's part at a scale; ``changed`` are the user's own settings, on top of all."""
+    return [cell(paper, part.table, i, j, scale, changed) for i in part.rows for j in part.columns]
 
 
 def cell(paper: Paper, table: Table, i: int, j: int, scale: str, changed: Mapping[str, Any]) -> Cell:
@@ -100,7 +110,7 @@ def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def missing_data(config: Config) -> str:
-    """Why the data set cannot be read here; empty when it can."""
+    """Why the data set cannot be read here, beginning with its name; empty when it can."""
     wanted = source(config.data)
     return f"{wanted.name} is not here" if wanted.missing(data_folder(config.data_dir)) else ""
 
@@ -109,36 +119,3 @@ def tasks(chosen: Sequence[Cell], out: Path, seeds: Sequence[int]) -> list[Task]
     """The runs behind some cells, each once; those of one federation stand together."""
     found = {cell.task(out, seed).folder: cell.task(out, seed) for seed in seeds for cell in chosen}
     return sorted(found.values(), key=lambda task: [str(getattr(task.config, name)) for name in DEALT])
-
-
-def choose(kind: str, texts: Sequence[str], names: Sequence[str]) -> list[int]:
-    """The rows or columns that a user asks for by number, name or part of a name; all when nothing is asked.
-
-    >>> choose("column", ["2-3", "40%"], ["0%", "10%", "20%", "40%"])
-    [1, 2, 3]
-    """
-    if not texts:
-        return list(range(len(names)))
-    found: set[int] = set()
-    for text in texts:
-        listed = words(text)
-        exact = all(NUMBERS.fullmatch(part) or part in names for part in listed)  # names may have commas of their own
-        for part in listed if exact else [text]:
-            hits = matching(part, names)
-            if not hits:
-                known = "; ".join(f"{i} {name}" for i, name in enumerate(names, start=1))
-                raise HoldfastError(f"no {kind} {part!r} (for several, repeat --{kind}s); known: {known}")
-            found |= hits
-    return sorted(found)
-
-
-def matching(text: str, names: Sequence[str]) -> set[int]:
-    low = text.strip().lower()
-    exact = {i for i, name in enumerate(names) if name.lower() == low}
-    if exact:
-        return exact
-    numbers = NUMBERS.fullmatch(low)
-    if numbers:
-        first, last = int(numbers[1]), int(numbers[2] or numbers[1])
-        return {i for i in range(len(names)) if first <= i + 1 <= last}
-    return {i for i, name in enumerate(names) if low and low in name.lower()}

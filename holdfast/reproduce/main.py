@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,25 +16,36 @@ from typing import Any, NoReturn
 from holdfast.comparison.watch import Lines, Watch
 from holdfast.config import from_text
 from holdfast.errors import HoldfastError
-from holdfast.reproduce.cells import cells, missing_data
+from holdfast.reproduce.cells import Part, cells, missing_data
 from holdfast.reproduce.page import headline
 from holdfast.reproduce.paper import SCALES, Paper, load_paper, shelf
 from holdfast.reproduce.run import PAGE, reproduce, section
 
+CHOICE = "name, part of one, or numbers such as 1,4 or 2-5"
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("--table", {"action": "append", "metavar": "ID", "help": "a table or figure; may be repeated; default: all"}),
-    ("--rows", {"action": "append", "default": [], "metavar": "ROW", "help": "number or part of a name; repeatable"}),
-    ("--columns", {"action": "append", "default": [], "metavar": "COLUMN", "help": "number or part of a name"}),
+    ("--rows", {"action": "append", "default": [], "metavar": "ROW", "help": f"{CHOICE}; repeatable"}),
+    ("--columns", {"action": "append", "default": [], "metavar": "COLUMN", "help": f"{CHOICE}; repeatable"}),
     ("--scale", {"default": "small", "help": f"{', '.join(SCALES)} (the paper's own setting); default: small"}),
-    ("--seeds", {"type": int, "default": 1, "help": "runs of every cell, seeds 0, 1, ...; default: 1"}),
-    ("--jobs", {"type": int, "default": 1, "help": "runs at a time, each in a process of its own; default: 1"}),
+    ("--seeds", {"type": int, "default": 1, "metavar": "N", "help": "runs of every cell, seeds 0, 1, ...; default: 1"}),
+    (
+        "--jobs",
+        {"type": int, "default": 1, "metavar": "N", "help": "runs at a time, each in a process of its own; default: 1"},
+    ),
     ("--out", {"metavar": "DIR", "help": "folder of the runs; default: runs/reproduce-PAPER-SCALE"}),
     ("--set", {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": "change a setting of every cell"}),
     ("--data-dir", {"metavar": "DIR", "help": "folder of the data sets"}),
     ("--device", {"help": "auto, cpu or cuda"}),
     ("--collect", {"action": "store_true", "help": "run nothing: make the tables of what is in --out"}),
     ("--light", {"action": "store_true", "help": "delete the checkpoint of every run that is finished"}),
-    ("--note", {"default": "", "help": "a sentence to keep with the numbers, such as where the data is from"}),
+    (
+        "--note",
+        {
+            "default": "",
+            "metavar": "TEXT",
+            "help": "a sentence to keep with the numbers, such as where the data is from",
+        },
+    ),
     ("--list", {"action": "store_true", "help": "name every table, row, column and setting, and run nothing"}),
     ("--papers", {"metavar": "DIR", "help": "folder of the papers' files; default: those of the library"}),
     ("--json", {"action": "store_true", "help": "print the tables as JSON"}),
@@ -41,22 +53,25 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+PROGRAM = "holdfast reproduce"
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise HoldfastError(message)
 
 
-def parser() -> Parser:
-    made = Parser("holdfast reproduce", description="Run a paper's tables, and put ours beside the published numbers.")
+def parser(program: str = PROGRAM) -> Parser:
+    made = Parser(program, description="Run a paper's tables, and put ours beside the published numbers.")
     made.add_argument("paper", nargs="?", help="see: holdfast reproduce --list")
     for name, how in OPTIONS:
         made.add_argument(name, **how)
     return made
 
 
-def main(args: Sequence[str]) -> int:
-    """Carry out the command; the exit code is 130 when it was stopped."""
-    given = parser().parse_args(list(args))
+def main(args: Sequence[str], program: str = PROGRAM) -> int:
+    """Carry out the command, called by the name ``program``; the exit code is 130 when it was stopped."""
+    given = parser(program).parse_args(list(args))
     folder = Path(given.papers) if given.papers else None
     if given.paper is None:
         if not given.list:
@@ -68,11 +83,12 @@ def main(args: Sequence[str]) -> int:
     if given.list:
         list_paper(load_paper(given.paper, folder), given.table, given.scale, settings)
         return 0
-    with stoppable() as stopping:
+    again = f"stopped; go on with: {program} {shlex.join(args)}"
+    with stoppable(again) as stopping:
         found = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
             seeds=given.seeds, jobs=given.jobs, out=given.out, collect=given.collect, light=given.light,
-            note=given.note, watch=Watch() if given.quiet else Lines(), stop=lambda: bool(stopping),
+            note=given.note, watch=Watch() if given.quiet or given.collect else Lines(), stop=lambda: bool(stopping),
             folder=folder, **settings,
         )  # fmt: skip
     if given.json:
@@ -81,9 +97,11 @@ def main(args: Sequence[str]) -> int:
         print("\n".join(map(section, found.tables)))
         for said in dict.fromkeys(headline(t) for t in found.tables if not t["why_not"]):
             print(said, file=sys.stderr)
+        if given.table and found.without:
+            print(f"no such rows or columns in table {', '.join(found.without)}", file=sys.stderr)
         print(f"the tables are in {found.folder / PAGE}", file=sys.stderr)
     if not found.finished:
-        print("stopped; the same command goes on", file=sys.stderr)
+        print(again, file=sys.stderr)
     return 0 if found.finished else 130
 
 
@@ -116,7 +134,9 @@ def list_paper(paper: Paper, ids: Sequence[str] | None, scale: str, settings: di
             print(f"  measure: {table.measure} [{table.unit}]" + (f"; {pairs(table.set)}" if table.set else ""))
         for i, column in enumerate(table.columns, start=1):
             print(f"  column {i} {column.name}: {added(column.method, column.set)}")
-        missing = {c.row: missing_data(c.config) for c in cells(paper, table, scale, settings) if not c.absent}
+        missing = {
+            c.row: missing_data(c.config) for c in cells(paper, Part.whole(table), scale, settings) if not c.absent
+        }
         for i, row in enumerate(table.row, start=1):
             why = row.absent or missing.get(i - 1, "")
             print(f"  row {i} {row.name}: {added(row.method, row.set)}{f'; absent: {why}' if why else ''}")
@@ -131,12 +151,13 @@ def pairs(values: dict[str, Any]) -> str:
 
 
 @contextmanager
-def stoppable() -> Iterator[list[bool]]:
-    """The first Ctrl-C only asks to stop (the list becomes non-empty); the second one interrupts."""
+def stoppable(again: str) -> Iterator[list[bool]]:
+    """The first Ctrl-C only asks to stop (the list becomes non-empty); the second one says ``again`` and interrupts."""
     asked: list[bool] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         if asked:
+            print(again, file=sys.stderr)
             raise KeyboardInterrupt
         asked.append(True)
         print("stopping after the rounds that are being played (Ctrl-C again: at once)", file=sys.stderr)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NEVER, NONE, number
+from holdfast.config import FIELDS
+
+RAN = ("run", "diverged")  # cells with a number of ours, or with the reason why there is none
 
 RULE = (
     "A claim is a list of comparisons, “A is better than B”, each tested in every row (or column) where both were run, "
@@ -22,8 +26,7 @@ def headline(t: dict[str, Any]) -> str:
     ran = [c for row in t["rows"] for c in row["cells"] if "seeds" in c]
     if not ran:
         return f"{t['scale'].upper()} scale: nothing of it was run"
-    data = sorted({c["settings"].get("data", "digits") for c in ran})
-    models = sorted({c["settings"].get("model", "mlp") for c in ran})
+    data, models = used(t)
     rounds, seeds = sorted({c["rounds"] for c in ran}), sorted({s for c in ran for s in c["seeds"]})
     changed = "".join(f", {k} = {v}" for k, v in t["changed"].items())
     what = {
@@ -32,9 +35,22 @@ def headline(t: dict[str, Any]) -> str:
         "full": "FULL SCALE, the paper's setting" if t["reproduction"] else "The paper's setting, CHANGED",
     }[t["scale"]]
     return (
-        f"{what}{changed}. Data: {', '.join(data)}; model: {', '.join(models)}; rounds: {', '.join(map(str, rounds))}; "
+        f"{what}{changed}. Data: {data}; model: {models}; rounds: {', '.join(map(str, rounds))}; "
         f"seeds: {', '.join(map(str, seeds))}"
     )
+
+
+def caption(t: dict[str, Any]) -> str:
+    """The paper's caption; where that setting was not kept, with the data and network that were run instead."""
+    data, models = used(t)
+    return f"{t['caption']} (in the paper; here: {data}, {models})" if data and not t["reproduction"] else t["caption"]
+
+
+def used(t: dict[str, Any]) -> tuple[str, str]:
+    """The data sets and the networks that were run."""
+    settings = [c["settings"] for row in t["rows"] for c in row["cells"] if "seeds" in c]
+    data, models = ({s.get(name, FIELDS[name].default) for s in settings} for name in ("data", "model"))
+    return ", ".join(sorted(data)), ", ".join(sorted(models))
 
 
 def ours_title(t: dict[str, Any]) -> str:
@@ -44,22 +60,44 @@ def ours_title(t: dict[str, Any]) -> str:
 
 
 def table_markdown(t: dict[str, Any]) -> str:
-    """One line per cell that was asked for or is absent; the rest is counted."""
-    lines = []
+    """One line per cell that was run; the rest is counted."""
+    lines, notes = [], []
     for row in t["rows"]:
-        for column, c in zip(t["columns"], row["cells"], strict=True):
-            if c["status"] != "not run":
-                lines.append([row["name"], column, f"`{c['method']}`", published(c), ours(c), difference(c)])
-    left = sum(c["status"] == "not run" for row in t["rows"] for c in row["cells"])
+        ran = [(column, c) for column, c in zip(t["columns"], row["cells"], strict=True) if c["status"] in RAN]
+        lines += [[row["name"], name, f"`{c['method']}`", published(c), ours(c), difference(c)] for name, c in ran]
+        notes += [f"- {row['name']}: {row['note']}"] if ran and row["note"] else []
     unit = f" [{t['unit']}]" if t["unit"] else ""
     head = ["row", "column", "method", f"published{unit}", ours_title(t), "difference"]
     parts = [markdown_table(head, lines)] if lines else []
-    parts += [f"{left} cells were not asked for."] if left else []
-    notes = [f"- {row['name']}: {row['note']}" for row in t["rows"] if row["note"]]
-    parts += ["\n".join(notes)] if notes else []
+    parts += [text for text in (rest(t), "\n".join(notes)) if text]
     if any(c.get("leaks_test_data") for row in t["rows"] for c in row["cells"]):
         parts.append("LEAK: these runs use test data in training; their accuracy means nothing.")
     return "\n\n".join(parts)
+
+
+def rest(t: dict[str, Any]) -> str:
+    """The cells without a number of ours, counted, in one line."""
+    others = [c for row in t["rows"] for c in row["cells"] if c["status"] not in RAN]
+    idle = sum(c["status"] == "not run" for c in others)
+    lacking = [c["why"] for c in others if c["status"] == "data absent"]
+    never = Counter(c["why"] for c in others if c["status"] == "absent")
+    left = t.get("not_asked", 0)
+    said = [f"{counted(left)} not asked for."] if left else []
+    said += [f"{counted(idle)} not run."] if idle else []
+    said += [f"The {wanting(lacking, 'here')}."] if lacking else []
+    said += [f"{counted(n)} not run: {why.removesuffix('.')}." for why, n in never.items()]
+    return " ".join(said)
+
+
+def counted(n: int) -> str:
+    return "1 cell was" if n == 1 else f"{n} cells were"
+
+
+def wanting(whys: Sequence[str], where: str) -> str:
+    """How many cells lack their data, and which, from the cells' reasons: "cifar10 is not here"."""
+    sets = Counter(why.split()[0] for why in whys)
+    names = ", ".join(f"{name} ({n})" for name, n in sorted(sets.items()))
+    return f"data of {len(whys)} cell{'s' * (len(whys) != 1)} is not {where}: {names}"
 
 
 def made_line(t: dict[str, Any]) -> str:
@@ -79,7 +117,7 @@ def published(c: dict[str, Any]) -> str:
 
 def ours(c: dict[str, Any]) -> str:
     if c["status"] != "run":
-        return f"{c['status']}: {c['why']}" if c["why"] else c["status"]
+        return f"{c['status']}: {c['why']}"
     mean, std = c["ours"]["mean"], c["ours"]["std"]
     leak = " (LEAK)" if c.get("leaks_test_data") else ""
     if mean is None:

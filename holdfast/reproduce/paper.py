@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, unknown
+from holdfast.reproduce.choose import nearest, see
 from holdfast.reproduce.measure import Measure
 
 T = TypeVar("T", "Paper", "Table", "Row", "Column")
@@ -82,7 +83,8 @@ class Paper:
         for table in self.table:
             if table.id.lower() == id.lower():
                 return table
-        raise HoldfastError(f"{self.name} has no table {id!r}; it has: {', '.join(t.id for t in self.table)}")
+        near = nearest(id, {table.id: table.id for table in self.table})
+        raise HoldfastError(f"{self.name} has no table {id!r}; {near}; {see(self.name)}")
 
 
 def shelf(folder: Path | None = None) -> dict[str, Traversable]:
@@ -158,9 +160,13 @@ def check_table(where: str, table: Table) -> None:
             raise HoldfastError(f"{at}: spread must not be negative")
     names = {c.name for c in table.columns}, {r.name for r in table.row}
     for text in table.expect:
-        sides = {side.strip() for side in text.split(" > ")}
-        if len(sides) != 2 or not (sides <= names[0] or sides <= names[1]):
+        if len(sides(text)) != 2 or not (sides(text) <= names[0] or sides(text) <= names[1]):
             raise HoldfastError(f"{where}: expect {text!r} must be 'A > B' with two columns or two rows")
+
+
+def sides(comparison: str) -> set[str]:
+    """The two names in "A > B"."""
+    return {side.strip() for side in comparison.split(" > ")}
 
 
 def once(where: str, kind: str, names: list[str]) -> None:

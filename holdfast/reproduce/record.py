@@ -14,19 +14,26 @@ import torch
 import holdfast
 from holdfast.comparison.result import devices, read_run
 from holdfast.folder import DIVERGED, SUMMARY
-from holdfast.reproduce.cells import PLACE, Cell, cells, missing_data
+from holdfast.reproduce.cells import PLACE, Cell, Part, cells, missing_data
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
-from holdfast.reproduce.paper import Paper, Table
+from holdfast.reproduce.paper import Paper, sides
 
 FORMAT = 1
 
 
 def table_record(
-    paper: Paper, table: Table, scale: str, changed: Mapping[str, Any], seeds: Sequence[int], out: Path
+    paper: Paper, part: Part, scale: str, changed: Mapping[str, Any], seeds: Sequence[int] | None, out: Path
 ) -> dict[str, Any]:
-    """A table as far as it was run in ``out``: cells of earlier commands count, too."""
-    every = cells(paper, table, scale, changed)
+    """A part of a table as far as it was run in ``out``: cells of earlier commands count, too.
+
+    Without ``seeds`` it is of all those that were run.
+    """
+    table = part.table
     told = {k: v for k, v in changed.items() if k not in PLACE}
+    columns = [table.columns[j].name for j in part.columns]
+    names = [table.row[i].name for i in part.rows]
+    every = [cell_record(cell, scale, seeds, out) for cell in cells(paper, part, scale, changed)]
+    wide = len(columns)
     return {
         "paper": paper.name,
         "title": paper.title,
@@ -40,16 +47,13 @@ def table_record(
         "reproduction": scale == "full" and not told.keys() - {"precision"},
         "measure": table.measure,
         "unit": table.unit,
-        "expect": list(table.expect),
-        "columns": [c.name for c in table.columns],
+        "expect": [text for text in table.expect if sides(text) <= {*columns} or sides(text) <= {*names}],
+        "columns": columns,
         "rows": [
-            {
-                "name": row.name,
-                "note": row.note,
-                "cells": [cell_record(cell, scale, seeds, out) for cell in every if cell.row == i],
-            }
-            for i, row in enumerate(table.row)
+            {"name": names[k], "note": table.row[i].note, "cells": every[k * wide : (k + 1) * wide]}
+            for k, i in enumerate(part.rows)
         ],
+        "not_asked": len(table.row) * len(table.columns) - len(every),
         "made": {
             "holdfast": holdfast.__version__,
             "torch": torch.__version__,
@@ -59,12 +63,13 @@ def table_record(
     }
 
 
-def cell_record(cell: Cell, scale: str, seeds: Sequence[int], out: Path) -> dict[str, Any]:
+def cell_record(cell: Cell, scale: str, seeds: Sequence[int] | None, out: Path) -> dict[str, Any]:
     """One cell. Its status is ``run``, ``diverged``, ``absent``, ``data absent`` or ``not run``.
 
     A smoke test has no difference: it is made on other data.
     """
-    runs = [read_run(cell.task(out, s).folder, s) for s in seeds if done(cell.task(out, s).folder)]
+    wanted = seeds_in(out / cell.folder) if seeds is None else seeds
+    runs = [read_run(cell.task(out, s).folder, s) for s in wanted if done(cell.task(out, s).folder)]
     found: dict[str, Any] = {
         "status": "not run",
         "why": "",
@@ -95,6 +100,12 @@ def cell_record(cell: Cell, scale: str, seeds: Sequence[int], out: Path) -> dict
         "ours": ours,
         "difference": ours["mean"] - cell.published if known else None,
     }  # fmt: skip
+
+
+def seeds_in(folder: Path) -> list[int]:
+    """The seeds of the runs in a cell's folder."""
+    names = [path.name.removeprefix("seed-") for path in folder.glob("seed-*")]
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def done(folder: Path) -> bool:

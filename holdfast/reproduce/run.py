@@ -13,13 +13,15 @@ from holdfast.comparison.compare import check_numbers
 from holdfast.comparison.runner import LOCK, Lock, run_all
 from holdfast.comparison.task import Bench, Task
 from holdfast.comparison.watch import Watch
+from holdfast.data.sources import data_folder
 from holdfast.errors import HoldfastError, unknown
 from holdfast.folder import write_whole
 from holdfast.history import Record
-from holdfast.reproduce.cells import Cell, cells, choose, missing_data, tasks
-from holdfast.reproduce.page import claim, headline, made_line, table_markdown
-from holdfast.reproduce.paper import SCALES, Paper, Table, load_paper
-from holdfast.reproduce.record import FORMAT, table_record
+from holdfast.reproduce.cells import Cell, Part, cells, missing_data, tasks
+from holdfast.reproduce.choose import choose, see
+from holdfast.reproduce.page import caption, claim, headline, made_line, table_markdown, wanting
+from holdfast.reproduce.paper import SCALES, Paper, load_paper
+from holdfast.reproduce.record import FORMAT, done, table_record
 
 SAVED_EVERY = 10.0  # seconds between two writings of the tables while runs go on
 RESULT, PAGE = "reproduce.json", "reproduce.md"
@@ -27,10 +29,11 @@ RESULT, PAGE = "reproduce.json", "reproduce.md"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What was found: the records of the tables that were asked for, and whether all their runs are done."""
+    """What was found: the records of what was asked for, of each table its part, and whether all runs are done."""
 
     folder: Path
     tables: list[dict[str, Any]]
+    without: list[str]  # tables that have none of the rows and columns
     finished: bool
 
 
@@ -39,7 +42,8 @@ class Wish:
     """What a user asks to be reproduced."""
 
     paper: Paper
-    tables: list[Table]
+    parts: list[Part]
+    without: list[str]
     scale: str
     seeds: list[int]
     changed: dict[str, Any]
@@ -72,7 +76,9 @@ def reproduce(
     """
     wish = asked(load_paper(paper, folder), table, rows, columns, scale, seeds, jobs, settings)
     path = Path(out) if out is not None else Path("runs") / f"reproduce-{paper}-{scale}"
-    refuse_other_folders(path)
+    refuse_other_folders(path, collect)
+    if not collect:
+        refuse_without_data(wish, path)
     bench = Bench()
     runs = [] if collect else tasks([c for c in wish.chosen if not missing_data(c.config)], path, wish.seeds)
     for task in {t.folder.parent: t for t in runs}.values():
@@ -82,7 +88,9 @@ def reproduce(
         write(path, wish, note, ran=False)
         telling = Telling(watch or Watch(), lambda: write(path, wish, note, ran=True))
         finished = run_all(runs, bench, jobs, telling, stop, light)
-        return Reproduction(path, write(path, wish, note, telling.ran), finished)
+        made = write(path, wish, note, telling.ran)
+    records = [record(wish, part, wish.seeds, path) | {"made": made[part.table.id]} for part in wish.parts]
+    return Reproduction(path, records, wish.without, finished)
 
 
 def asked(
@@ -99,32 +107,37 @@ def asked(
         if name in settings:
             raise HoldfastError(f"{name} is not a setting of a reproduction: it is the paper's")
     ids = [id.strip() for text in ([table] if isinstance(table, str) else table) for id in text.split(",")]
-    tables = list(paper.table) if ids == ["all"] else [paper.find(id) for id in ids]
-    chosen = []
-    for each in tables:
-        wanted = choose("row", rows, [r.name for r in each.row]) if each.row else []
-        across = choose("column", columns, [c.name for c in each.columns]) if each.columns else []
-        every = cells(paper, each, scale, settings)
-        chosen += [c for c in every if c.row in wanted and c.column in across and not c.absent]
-    return Wish(paper, tables, scale, list(range(seeds)), dict(settings), chosen)
+    tables = {t.id: t for t in (paper.table if ids == ["all"] else map(paper.find, ids))}
+    down = choose("row", rows, {id: [r.name for r in t.row] for id, t in tables.items()}, paper.name)
+    across = choose("column", columns, {id: [c.name for c in t.columns] for id, t in tables.items()}, paper.name)
+    without = [id for id in tables if (rows or columns) and not (down[id] and across[id])]
+    if len(without) == len(tables):
+        raise HoldfastError(f"no table has both these rows and these columns; {see(paper.name)}")
+    parts = [Part(t, down[id], across[id]) for id, t in tables.items() if id not in without]
+    chosen = [cell for part in parts for cell in cells(paper, part, scale, settings) if not cell.absent]
+    return Wish(paper, parts, without, scale, list(range(seeds)), dict(settings), chosen)
 
 
-def write(path: Path, wish: Wish, note: str, ran: bool) -> list[dict[str, Any]]:
-    """Keep the tables as they stand; those of other commands in the same folder stay.
+def record(wish: Wish, part: Part, seeds: Sequence[int] | None, path: Path) -> dict[str, Any]:
+    return table_record(wish.paper, part, wish.scale, wish.changed, seeds, path)
 
-    A command that has run nothing leaves it at when and by which version a table was made.
+
+def write(path: Path, wish: Wish, note: str, ran: bool) -> dict[str, Any]:
+    """Keep the tables, whole and with every seed, as they stand; those of other commands in the same folder stay.
+
+    Returns when and how each table of the wish was made: a command that has run nothing leaves that as it was.
     """
     before = {key(t): t for t in read(path / RESULT)}
     fresh = []
-    for table in wish.tables:
-        t = table_record(wish.paper, table, wish.scale, wish.changed, wish.seeds, path)
+    for part in wish.parts:
+        t = record(wish, Part.whole(part.table), None, path)
         old = before.pop(key(t), {"made": {"note": ""}})["made"]
         made = t["made"] if ran or "date" not in old else old
         fresh.append(t | {"made": made | {"note": note or old["note"]}})
     tables = [*before.values(), *fresh]
     write_whole(path / RESULT, json.dumps({"format": FORMAT, "tables": tables}, allow_nan=False, indent=1) + "\n")
     write_whole(path / PAGE, "\n".join(map(section, tables)))
-    return fresh
+    return {t["table"]: t["made"] for t in fresh}
 
 
 def key(t: dict[str, Any]) -> tuple[str, ...]:
@@ -144,7 +157,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def section(t: dict[str, Any]) -> str:
     """A table for the page: what was run, the numbers, the claim."""
-    parts = [f"## {t['paper']}, table {t['table']}: {t['caption']}", t["why_not"] or f"**{headline(t)}.**"]
+    parts = [f"## {t['paper']}, table {t['table']}: {caption(t)}", t["why_not"] or f"**{headline(t)}.**"]
     if not t["why_not"]:
         parts.append(table_markdown(t))
     parts += [said for said in (claim_line(t), made_line(t)) if said]
@@ -162,14 +175,30 @@ def claim_line(t: dict[str, Any]) -> str:
         if t["reproduction"] or c["verdict"] == "not tested"
         else f", at {t['scale']} scale" + (" with changes" if t["changed"] else "")
     )
-    return f"Claim: {t['claim']} **{c['verdict'].capitalize()}**{scale}{counts}{printed}."
+    where = " in the cells asked for" if counts and t.get("not_asked") else ""
+    return f"Claim: {t['claim']} **{c['verdict'].capitalize()}**{where}{scale}{counts}{printed}."
 
 
-def refuse_other_folders(path: Path) -> None:
+def refuse_other_folders(path: Path, collect: bool) -> None:
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path} is a file, not a folder for runs: choose another --out")
     if path.is_dir() and not (path / RESULT).exists() and any(p.name != LOCK for p in path.iterdir()):
         raise HoldfastError(f"{path} is not empty and holds no {RESULT}: choose another --out")
+    if collect and not (path / RESULT).exists():
+        raise HoldfastError(f"nothing was run in {path}: choose another --out, or leave --collect out to run it")
+
+
+def refuse_without_data(wish: Wish, path: Path) -> None:
+    """Object where every cell that could be run lacks its data, and none was run where the data is."""
+    lacking = [missing_data(cell.config) for cell in wish.chosen]
+    there = any(done(cell.task(path, seed).folder) for cell in wish.chosen for seed in wish.seeds)
+    if not lacking or not all(lacking) or there:
+        return
+    folder = data_folder(wish.chosen[0].config.data_dir)
+    raise HoldfastError(
+        f"nothing can be run: the {wanting(lacking, f'in {folder}')}; name its folder with --data-dir, "
+        f"or fetch it: holdfast data fetch {lacking[0].split()[0]} (see: holdfast data list)"
+    )
 
 
 class Telling(Watch):
