@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NONE
-from holdfast.reproduce.page import RULE, claim, headline, made_line, table_markdown
+from holdfast.reproduce.page import RULE, caption, claim, headline, made_line, table_markdown
 from holdfast.reproduce.paper import shelf
 from holdfast.reproduce.run import key, read
 
@@ -45,7 +45,7 @@ def verdicts(tables: list[dict[str, Any]]) -> str:
 
 
 def section(t: dict[str, Any]) -> str:
-    said = [f"### {t['paper']}, table {t['table']}: {t['caption']}", t["why_not"] or f"**{headline(t)}.**"]
+    said = [f"### {t['paper']}, table {t['table']}: {caption(t)}", t["why_not"] or f"**{headline(t)}.**"]
     said += [] if t["why_not"] else [table_markdown(t)]
     return "\n\n".join([*said, t["note"], made_line(t)]).replace("\n\n\n\n", "\n\n")
 
