@@ -161,7 +161,8 @@ def missing(study: dict[str, Any]) -> list[str]:
     there = f"Results and costs are those of {words.listed(done)}" if done else "There are no results and costs yet"
     return [
         f"{p['done']} of {words.plural(p['runs'], 'run')} {'is' if p['done'] == 1 else 'are'} done; {', '.join(rest)}.",
-        f"Curves show every run as far as it is. {there}: a method needs all its seeds for them.",
+        "Curves show every run as far as it is; methods whose seeds differ so far cannot be compared by them. "
+        f"{there}: a method needs all its seeds for them.",
     ]
 
 

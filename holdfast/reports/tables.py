@@ -37,7 +37,7 @@ def progress(study: dict[str, Any]) -> Table | None:
         p = e["progress"]
         counts = [f"{p['done']} of {p['runs']}", f"{p['rounds']} of {p['of']}", words.plus_minus(p["final"])]
         rows.append(Row(e["label"], hue, remarks(e), [plain(text) for text in counts]))
-    return Table(["Runs done", "Rounds played", "Final accuracy of the finished runs"], rows)
+    return Table(["Runs done", "Rounds played", "Final accuracy so far"], rows)
 
 
 def results(study: dict[str, Any]) -> Table:
