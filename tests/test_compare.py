@@ -33,7 +33,7 @@ import holdfast
 from holdfast.batches import Plan
 from holdfast.cli.compare import again, view
 from holdfast.comparison.export import escaped
-from holdfast.comparison.fit import fit
+from holdfast.comparison.fit import fit, folded
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.tables import tables
 from holdfast.comparison.watch import Watch
@@ -417,6 +417,11 @@ def test_a_narrow_terminal_breaks_no_number(width: int, diverged: bool):
                         assert any(piece in line for line in lines), (piece, lines)
         if width == 200:
             assert fitted.table == table
+
+
+def test_names_of_methods_break_between_their_parts():
+    assert folded("fedbug(0.4)+prox(0.01)+scaffold, lr=0.1", 13) == "fedbug(0.4)+\nprox(0.01)+\nscaffold,\nlr=0.1"
+    assert folded("fedbug(0.4)", 12) == "fedbug(0.4)"
 
 
 def test_at_80_columns_nothing_is_left_out():
