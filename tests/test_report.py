@@ -205,7 +205,7 @@ def test_never_is_told_as_in_the_terminal(compared: Path) -> None:
             told = terminal.reached(target)
             seen.add(told.split()[0] == NEVER)
             assert (cell == NEVER) == told.startswith(NEVER)
-            assert bars[e["label"]].texts[i] == f"{cell} ({small[0]})" if small else cell
+            assert bars[e["label"]].texts[i] == (f"{cell} ({small[0]})" if small else cell)
     assert seen == {True, False}
     assert tables.reached([None, 3, 5]) == (NEVER, ["2 of 3: 4"])
     assert terminal.reached({"rounds": [None, 3], "seconds": [None, 1.0], "bytes": [None, 10**6]}) == (
@@ -230,6 +230,12 @@ def test_the_mean_of_the_last_scores_says_of_how_many(tmp_path: Path, rounds: in
         assert f" Last {last} Time" in text
         assert f"the mean over the last {last} evaluated rounds" in text
     assert f"mean of the last {last}:" in one
+
+
+def test_a_run_says_of_how_many_scores_its_mean_is(tmp_path: Path) -> None:
+    args = ("run", "fedavg", "--model", "linear", "--clients", "4", "--cohort", "2", "--steps", "1")
+    for rounds, last in (("2", 2), ("6", 5)):
+        assert f"mean of the last {last} 0." in good(*args, "--rounds", rounds, "--out", str(tmp_path / rounds)).err
 
 
 # -- comparisons that are not finished -------------------------------------------------------------------------------
