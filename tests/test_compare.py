@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from scipy import stats as scipy_stats
+from studies import study
 from test_bad_input import refused
 from test_cli import call, facts, good, lines
 from torch import nn
 
 import holdfast
 from holdfast.batches import Plan
+from holdfast.cli.compare import again, view
 from holdfast.comparison.export import escaped
+from holdfast.comparison.fit import fit, folded
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
+from holdfast.comparison.tables import tables
 from holdfast.comparison.watch import Watch
 from holdfast.simulation import Simulation
 
@@ -263,15 +269,25 @@ def test_a_killed_comparison_goes_on(jobs: str):
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_stops_and_says_how_to_go_on(jobs: str):
-    long = ("fedavg", "scaffold", *TINY, "--rounds", "400", "--seeds", "2", "--jobs", jobs, "--out", "here")
+    sweep = ("--sweep", "split=iid,dirichlet(0.3, balanced=true)", "--targets", "0.5,0.9", "--light", "--set", "lr=0.2")
+    long = ("fedavg", "scaffold", *TINY, "--rounds", "400", *sweep, "--seeds", "2", "--jobs", jobs, "--out", "here")
     process = start(*long)
     wait_for(process, "here", 10)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "go on with: holdfast compare fedavg scaffold" in err
+    assert f"go on with: {shlex.join(['holdfast', 'compare', *long])}\n" in err, "the command that was given"
     assert "Traceback" not in err
     assert not Path("here/compare.json").exists()
+    assert "what there is so far: holdfast report here" in err
+    good("report", "here")
+
+
+def test_the_command_to_go_on_names_the_folder_and_overwrites_nothing():
+    folder = Path("runs/compare digits")
+    assert again(["fedavg", "--jobs", "2"], folder, unnamed=False) == "holdfast compare fedavg --jobs 2"
+    said = shlex.split(again(["--overwrite", "--jobs", "2", "--", "fedavg", "fedbug(0.4)"], folder, unnamed=True))
+    assert said == ["holdfast", "compare", "--jobs", "2", "--out", str(folder), "--", "fedavg", "fedbug(0.4)"]
 
 
 def test_a_terminal_gets_one_live_table():
@@ -379,6 +395,85 @@ def test_tables_hold_the_same_numbers():
         d[k] for k in ("mean", "low", "high", "p")
     ]
     assert record["entries"][1]["verdict"] in page
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize("diverged", [False, True])
+def test_a_narrow_terminal_breaks_no_number(width: int, diverged: bool):
+    record = made_up(diverged)
+    for table in tables(record)[:3]:
+        console = Console(width=width, file=StringIO())
+        fitted = fit(table, width)
+        console.print(view(fitted))
+        lines = console.file.getvalue().splitlines()
+        assert max(map(len, lines)) <= width
+        shown = [name for name in table.head if name not in fitted.without]
+        assert set(fitted.without) <= set(table.spare)
+        assert fitted.table.head == shown
+        for row in table.rows:
+            for name, cell in zip(table.head[1:], row[1:], strict=True):
+                if name in shown and name not in ("verdict", "compared with"):
+                    for piece in cell.replace(" (", "\n(").split("\n"):
+                        assert any(piece in line for line in lines), (piece, lines)
+        if width == 200:
+            assert fitted.table == table
+
+
+def test_names_of_methods_break_between_their_parts():
+    assert folded("fedbug(0.4)+prox(0.01)+scaffold, lr=0.1", 13) == "fedbug(0.4)+\nprox(0.01)+\nscaffold,\nlr=0.1"
+    assert folded("fedbug(0.4)", 12) == "fedbug(0.4)"
+
+
+def test_at_80_columns_nothing_is_left_out():
+    assert [fit(table, 80).without for table in tables(made_up())[:3]] == [[], [], []]
+
+
+def test_what_a_narrow_terminal_leaves_out_is_named(monkeypatch: pytest.MonkeyPatch):
+    args = ("compare", "fedavg", "fedbug(0.4)+scaffold", *TINY, "--seeds", "2", "--out", "here")
+    monkeypatch.setenv("COLUMNS", "50")
+    said = good(*args).err
+    assert "left out in so narrow a terminal: p" in said
+    assert "here/compare.md has them" in said
+    final = found("here")["entries"][1]["accuracy"]["final"]
+    assert f"{100 * final['mean']:.2f} ± {100 * final['std']:.2f}" in said
+    monkeypatch.setenv("COLUMNS", "150")
+    assert "left out" not in good(*args).err
+
+
+def missed(values: list[Any]) -> dict[str, Any]:
+    return dict.fromkeys(("rounds", "seconds", "bytes"), values)
+
+
+def made_up(diverged: bool = False) -> dict[str, Any]:
+    """The record of a comparison with wide cells: long names, targets that some or all seeds miss."""
+    made = study(("fedavg", "fedbug(0.4)", "fedbug(0.4)+feddyn(0.01)"), seeds=4)
+    for e in made["entries"]:
+        e |= {"leaks_test_data": False, "diverged": [], "verdict": "no difference seen" if e["difference"] else ""}
+        e["difference"] = e["difference"] and e["difference"] | {"to": "fedavg", "low": -0.1234, "high": 0.2345}
+        e["targets"] = [
+            {"target": t, "rounds": [12] * 4, "seconds": [3.456] * 4, "bytes": [3e7] * 4} for t in (0.5, 0.8, 0.9)
+        ]
+    made["entries"][1]["targets"][2] |= missed([None] * 4)
+    made["entries"][2]["targets"][2] |= missed([None, 15, 15, 15])
+    if diverged:
+        made["entries"][1]["diverged"] = [{"seed": 0, "why": "NaN"}]
+    return made | {"targets": [0.5, 0.8, 0.9], "sweep": {}}
+
+
+def test_the_mean_of_the_last_scores_says_of_how_many():
+    args = ("compare", "fedavg", *TINY[:-2], "--seeds", "1", "--json")
+    heads = {}
+    for name, more in {
+        "six": ("--rounds", "6"),
+        "three": ("--rounds", "3"),
+        "two": ("--rounds", "5", "--eval-every", "3"),
+        "some": ("--sweep", "rounds=2,6"),
+    }.items():
+        good(*args, *more, "--out", name)
+        heads[name] = re.search(r"last ([^%]+) %", (Path(name) / "compare.md").read_text())[1]
+        curves = found(name)["entries"][0]["curves"]["test_accuracy"][0][-5:]
+        assert found(name)["entries"][0]["accuracy"]["last5"]["mean"] == pytest.approx(statistics.fmean(curves))
+    assert heads == {"six": "5", "three": "3", "two": "2", "some": "2 to 5"}
 
 
 def test_latex_is_well_formed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import CHROMIUM, Browser
@@ -25,6 +26,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     found.close()
 
 
+def with_verdicts(made: dict[str, Any]) -> dict[str, Any]:
+    """As wide as results usually get: verdicts, and a third target."""
+    for e in made["entries"]:
+        e |= {"verdict": "no difference seen"} if e["difference"] else {}
+        e["targets"] = [*e["targets"], e["targets"][-1] | {"target": 0.95}]
+    return made | {"targets": [*made["targets"], 0.95]}
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("pages")
@@ -32,7 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     labels = ("fedavg", EVIL, *(f"method{i}" for i in range(9)))  # more than there are colours
     evil = study(labels, seeds=2, rounds=3, drift=False, classes=[EVIL] * 10)
     return {
-        "compare": holdfast.report(write(root / "compare", study())),
+        "compare": holdfast.report(write(root / "compare", with_verdicts(study()))),
         "run": holdfast.report(root / "run"),
         "evil": holdfast.report(write(root / "evil", evil)),
     }
@@ -54,6 +63,19 @@ def test_charts_are_drawn_and_nothing_fails(browser: Browser, pages: dict[str, P
     assert browser.complaints() == []
     assert [url for url in browser.requests() if not url.startswith("data:")] == [pages[name].resolve().as_uri()]
     assert browser.run("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("name", ["compare", "run", "evil"])
+def test_tables_need_no_scrolling_on_a_desk_and_scroll_on_a_phone(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    sizes = "[...document.querySelectorAll('.scroll')].map(s => [s.scrollWidth, s.clientWidth])"
+    browser.open(pages[name], 1200)
+    for needed, given in browser.run(sizes):
+        assert needed <= given
+    browser.open(pages[name], PHONE)
+    names = "[...document.querySelectorAll('#results tbody th')].map(t => t.getBoundingClientRect().width)"
+    assert max(browser.run(names)) <= PHONE / 2, "the names leave room for the numbers"
 
 
 def test_all_measures_are_there(browser: Browser, pages: dict[str, Path]) -> None:

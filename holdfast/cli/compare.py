@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +16,24 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from holdfast.comparison.compare import Comparison
+    from holdfast.comparison.fit import Fitted
 
 COMMON = tuple(name for name in FIELDS if name not in ("method", "seed"))
+GIVEN = "holdfast.given"  # where the words of the command line are kept
 
 
-@click.command("compare")
+class Remembers(click.Command):
+    """A command that knows the words it was given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[GIVEN] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command("compare", cls=Remembers)
 @click.argument("methods", nargs=-1, metavar="METHOD...")
 @settings(*COMMON)
 @click.option("--seeds", type=int, default=5, show_default=True, help="runs of every method, a seed each")
@@ -81,8 +94,12 @@ def command(
                 out=out, overwrite=overwrite, light=light, watch=watcher(console, quiet), stop=lambda: bool(asked),
                 **values,
             )  # fmt: skip
-    if not quiet:
+    if not quiet and result.finished:
         show(result, console)
+    if not result.finished:
+        words = again(click.get_current_context().meta[GIVEN], result.folder, out is None)
+        told = f"stopped; go on with: {words}\nwhat there is so far: holdfast report {shlex.quote(str(result.folder))}"
+        console.print(told, highlight=False, soft_wrap=True, markup=False)
     if as_json and result.finished:
         click.echo(json.dumps(result.record))
     return 0 if result.finished else 130
@@ -95,30 +112,54 @@ def numbers(text: str) -> list[float]:
         raise HoldfastError(f"--targets {text}: expected accuracies such as 0.8,0.9") from None
 
 
+def again(given: Sequence[str], folder: Path, unnamed: bool) -> str:
+    """The command as it was given, to go on: its folder is named, and what is in there is not overwritten.
+
+    >>> again(["fedavg", "fedbug(0.4)", "--jobs", "2", "--overwrite"], Path("runs/a"), unnamed=True)
+    "holdfast compare fedavg 'fedbug(0.4)' --jobs 2 --out runs/a"
+    """
+    words = [word for word in given if word != "--overwrite"]
+    if unnamed:
+        end = words.index("--") if "--" in words else len(words)
+        words[end:end] = ["--out", str(folder)]
+    return shlex.join(["holdfast", "compare", *words])
+
+
 def show(result: Comparison, console: Console) -> None:
     """The end of a comparison, for people."""
+    from rich.text import Text
+
+    from holdfast.comparison.fit import fit
+    from holdfast.comparison.folder import TABLES
+    from holdfast.comparison.tables import describe, notes, tables
+
+    found, without = result.record, list[str]()
+    console.print(describe(found), highlight=False, soft_wrap=True, markup=False)
+    for table in tables(found)[:3]:  # the files also have the accuracy by class
+        console.print(Text(f"\n{table.title}", "bold"))
+        fitted = fit(table, console.width)
+        console.print(view(fitted))
+        without += fitted.without
+    if without:
+        text = f"left out in so narrow a terminal: {', '.join(without)}; {result.folder / TABLES[0]} has them"
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+    for note in notes(found):
+        console.print(note, highlight=False, markup=False)
+    text = f"the comparison is in {result.folder}; see it: holdfast report {shlex.quote(str(result.folder))}"
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def view(fitted: Fitted) -> Table:
+    """A table with columns as wide as they were fitted: numbers stay whole, names and words may break."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    from holdfast.comparison.tables import describe, notes, tables
+    from holdfast.comparison.fit import GAP
 
-    if not result.finished:
-        command = result.plan.command(result.folder)
-        console.print(f"stopped; go on with: {command}", highlight=False, soft_wrap=True, markup=False)
-        return
-    found = result.record
-    console.print(describe(found), highlight=False, soft_wrap=True, markup=False)
-    for table in tables(found)[:3]:  # the files also have the accuracy by class
-        console.print(Text(f"\n{table.title}", "bold"))
-        view = Table(box=SIMPLE_HEAD, pad_edge=False)
-        view.add_column(table.head[0], overflow="fold", min_width=10)
-        for heading in table.head[1:]:
-            view.add_column(heading, justify="right")
-        for row in table.rows:
-            view.add_row(*map(Text, row))
-        console.print(view)
-    for note in notes(found):
-        console.print(note, highlight=False, markup=False)
-    text = f"the comparison is in {result.folder}; see it: holdfast report {result.folder}"
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    for heading, width in zip(fitted.table.head, fitted.widths, strict=True):
+        made.add_column(heading, justify="right" if made.columns else "left", width=width, overflow="fold")
+    for row in fitted.table.rows:
+        made.add_row(*map(Text, row))
+    return made

@@ -75,8 +75,9 @@ def show(result: Result, watch: Watch) -> None:
     s = result.summary
     if s["final_accuracy"] is not None:
         rounds = f"{s['rounds']} round{'s' * (s['rounds'] != 1)}"
+        scores = min(5, sum(r.test_accuracy is not None for r in result.history))
         watch.console.print(
-            f"accuracy {s['final_accuracy']:.4f} (best {s['best_accuracy']:.4f}, mean of the last five scores "
+            f"accuracy {s['final_accuracy']:.4f} (best {s['best_accuracy']:.4f}, mean of the last {scores} "
             f"{s['last5_accuracy']:.4f}) after {rounds} and {s['seconds']:.1f} s; "
             f"{s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
             highlight=False,

@@ -1,10 +1,10 @@
-"""From run folders to ``compare.json``: everything that is known of a comparison when its runs are done."""
+"""From run folders to ``compare.json``: everything that is known of a comparison, in the end or so far."""
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ CURVES = ("test_accuracy", "test_loss", "train_loss")
 
 @dataclass(frozen=True)
 class Ran:
-    """One run as it lies on disk; ``summary`` is empty and ``why`` is not when it diverged."""
+    """One run as it lies on disk; ``summary`` is empty until it is finished, ``why`` says that it diverged."""
 
     seed: int
     history: list[dict[str, Any]]
@@ -49,16 +49,32 @@ def read_run(folder: Path, seed: int) -> Ran:
     raise HoldfastError(f"{folder} holds no finished run: run the comparison again to finish it")
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_begun(folder: Path, seed: int) -> Ran:
+    """A run that is done, or as far as it is; one that is still to come has no history."""
+    if (folder / SUMMARY).exists() or (folder / DIVERGED).exists():
+        return read_run(folder, seed)
+    history = read_lines(folder / HISTORY, growing=True) if (folder / HISTORY).exists() else []
+    return Ran(seed, history, {}, "")
+
+
+def read_lines(path: Path, growing: bool = False) -> list[dict[str, Any]]:
+    """The rounds of a history. Where it is ``growing``, half a line at its end is a round that is being written."""
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        text = path.read_text(encoding="utf-8")
+        return [json.loads(line) for line in (text.rpartition("\n")[0] if growing else text).splitlines()]
     except (OSError, ValueError) as error:
         raise HoldfastError(f"{path} is damaged: delete that run's folder to run it again") from error
 
 
-def collect(plan: Plan, out: Path, facts: dict[str, Any], targets: Sequence[float] | None = None) -> dict[str, Any]:
-    """The whole of ``compare.json``."""
-    runs = {entry.label: [read_run(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
+def collect(
+    plan: Plan,
+    out: Path,
+    facts: dict[str, Any],
+    targets: Sequence[float] | None = None,
+    read: Callable[[Path, int], Ran] = read_run,
+) -> dict[str, Any]:
+    """The whole of ``compare.json``; with ``read_begun`` what is known so far: no means until all seeds are done."""
+    runs = {entry.label: [read(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
     if targets is None:
         targets = usual_targets(spread([r.get("best_accuracy") for r in runs[plan.entries[0].label]])["mean"])
     entries = [entry_record(plan, entry, runs, targets) for entry in plan.entries]
@@ -129,7 +145,7 @@ def by_class(runs: Sequence[Ran]) -> dict[str, Any]:
 
 
 def curves(runs: Sequence[Ran]) -> dict[str, Any]:
-    """At evaluated rounds; a run that diverged ends in None."""
+    """At evaluated rounds; a run that diverged, or is not finished, ends in None."""
     rounds = sorted({line["round"] for r in runs for line in r.history if line["test_accuracy"] is not None})
     found: dict[str, Any] = {"rounds": rounds}
     for name in CURVES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +21,12 @@ MANY_FROM = 5  # methods from which that is said
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the first column is the method."""
+    """Cells as text; the first column is the method. ``spare`` names columns to do without, the first one first."""
 
     title: str
     head: list[str]
     rows: list[list[str]]
+    spare: tuple[str, ...] = ()
 
 
 def tables(found: dict[str, Any]) -> list[Table]:
@@ -44,13 +46,14 @@ def accuracy(found: dict[str, Any]) -> Table:
             row[1] = f"diverged ({len(e['diverged'])} of {len(e['runs'])} seeds)"
         row += [points(d["mean"]), interval(d), p_value(d["p"]), e["verdict"] or NONE] if d else [NONE] * 4
         rows.append(row + ([d["to"] if d else NONE] if several else []))
-    return Table("Test accuracy", head, rows)
+    return Table("Test accuracy", head, rows, spare=("p", "compared with", "95% interval", "verdict"))
 
 
 def targets(found: dict[str, Any]) -> Table:
     head = ["method", *(f"{100 * target:g}%" for target in found["targets"])]
     rows = [[name(e), *map(reached, e["targets"])] for e in found["entries"]]
-    return Table(f"Rounds, seconds and MB to reach an accuracy ({NEVER}: not within the run)", head, rows)
+    title = f"Rounds, seconds and MB to reach an accuracy ({NEVER}: not within the run)"
+    return Table(title, head, rows, spare=tuple(head[1:-1]))
 
 
 def cost(found: dict[str, Any]) -> Table:
@@ -61,7 +64,8 @@ def cost(found: dict[str, Any]) -> Table:
         scores = [percent(e["accuracy"][kind]) for kind in ("best", "last5")]
         rows.append([name(e), *scores, *(number(m) for m in means)])
     title = "Other scores and cost (κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB)"
-    return Table(title, ["method", "best %", "last 5 %", "s", "MB", "κ", "ρ"], rows)
+    head = ["method", "best %", f"last {last_scores(found)} %", "s", "MB", "κ", "ρ"]
+    return Table(title, head, rows, spare=("ρ", "κ", "MB", "s"))
 
 
 def classes(found: dict[str, Any], most: int = 20) -> list[Table]:
@@ -144,10 +148,28 @@ def number(value: float | None) -> str:
 
 
 def reached(to: dict[str, Any]) -> str:
-    """Means over seeds; infinite as soon as one seed never gets there, with those that do in brackets."""
-    there = [i for i, rounds in enumerate(to["rounds"]) if rounds is not None]
+    """Rounds, seconds and megabytes, in the mean over seeds."""
+    kinds = ("rounds", "seconds", "bytes")
+    there = list(zip(*(to[what] for what in kinds), strict=True))
+
+    def taken(known: Sequence[tuple[int, float, int]]) -> str:
+        rounds, seconds, traffic = map(statistics.fmean, zip(*known, strict=True))
+        return f"{number(rounds)} ({number(seconds)} s, {number(traffic / 1e6)} MB)"
+
+    return unless_never([None if None in seed else seed for seed in there], taken)
+
+
+def unless_never(values: Sequence[Any], show: Callable[[Sequence[Any]], str]) -> str:
+    """What it took, seed by seed: infinite as soon as one seed never gets there, with those that do in brackets."""
+    there = [v for v in values if v is not None]
     if not there:
         return NEVER
-    rounds, seconds, traffic = (statistics.fmean(to[what][i] for i in there) for what in ("rounds", "seconds", "bytes"))
-    taken = f"{number(rounds)} ({number(seconds)} s, {number(traffic / 1e6)} MB)"
-    return taken if len(there) == len(to["rounds"]) else f"{NEVER} ({len(there)} of {len(to['rounds'])}: {taken})"
+    return show(there) if len(there) == len(values) else f"{NEVER} ({len(there)} of {len(values)}: {show(there)})"
+
+
+def last_scores(found: dict[str, Any]) -> str:
+    """Of how many evaluated rounds the "mean of the last five" is: of fewer where a run has no five."""
+    scored = [e for e in found["entries"] if e["accuracy"]["last5"]["mean"] is not None]
+    counts = {min(5, len(e["curves"]["rounds"])) for e in scored}
+    low, high = min(counts, default=5), max(counts, default=5)
+    return str(low) if low == high else f"{low} to {high}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.comparison.tables import unless_never
 from holdfast.drift import MEASURES, PER_CLASS
 from holdfast.reports import words
 
@@ -100,6 +101,12 @@ def hued(study: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     return list(enumerate(entries, 0 if len(entries) > 1 else 1))
 
 
+def whole(entry: dict[str, Any]) -> bool:
+    """Whether all runs of an entry are done; until then it has curves, and no results."""
+    progress = entry.get("progress")
+    return progress is None or progress["done"] == progress["runs"]
+
+
 # ------------------------------------------------------------------------------------------------------- curves
 def curve(study: dict[str, Any], name: str, key: str, title: str, note: str, percent: bool = False) -> list[Chart]:
     series = [
@@ -155,21 +162,17 @@ def costs(study: dict[str, Any]) -> list[Chart]:
         return []
     found: list[Chart] = []
     for name, title, show in kinds:
-        series = [cost(e, name, i, show) for i, e in hued(study)]
+        series = [cost(e, name, i, show) for i, e in hued(study) if whole(e)]
         categories = [f"{100 * t:g} %" for t in targets]
-        note = {"rounds": "of communication", "seconds": "of computing, evaluation included", "bytes": "up and down"}
+        note = {"rounds": "of communication", "seconds": "by the clock, warming up included", "bytes": "up and down"}
         found.append(Bars(f"to-target-{name}", f"{title} to target", note[name], categories, series))
     return found
 
 
 def cost(entry: dict[str, Any], name: str, hue: int, show: Callable[[Number], str]) -> Bar:
-    values, texts = [], []
-    for target in entry["targets"]:
-        reached = [v for v in target[name] if v is not None]
-        values.append(mean(reached))
-        some = f" ({len(reached)} of {len(target[name])} seeds)" if len(reached) < len(target[name]) else ""
-        texts.append(show(values[-1]) + some if reached else "never")
-    return Bar(entry["label"], values, texts, hue)
+    reached = [target[name] for target in entry["targets"]]
+    texts = [unless_never(seeds, lambda known: show(mean(known))) for seeds in reached]
+    return Bar(entry["label"], [mean(seeds) for seeds in reached], texts, hue)
 
 
 # --------------------------------------------------------------------------------------------------- by class, split

@@ -10,8 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from holdfast.comparison.tables import NEVER, last_scores
 from holdfast.errors import HoldfastError
-from holdfast.reports import charts, still, words
+from holdfast.reports import charts, still, tables, words
 from holdfast.reports.charts import Chart
 from holdfast.reports.study import read_study
 
@@ -63,7 +64,12 @@ def html(study: dict[str, Any], beside: Path) -> str:
         title=title(study),
         facts=facts(study),
         tiles=tiles(study),
-        table=table(study),
+        missing=missing(study),
+        progress=tables.progress(study),
+        results=tables.results(study),
+        scores=tables.scores(study),
+        never=never(study),
+        last=last_scores(study),
         sections=parts,
         stills={chart.key: data_uri(beside / f"{chart.key}.svg") for chart in drawn},
         beside=beside.name,
@@ -92,8 +98,9 @@ def data_uri(path: Path) -> str:
 # ------------------------------------------------------------------------------------------------------ what it says
 def sections(study: dict[str, Any]) -> list[Section]:
     many, seeds = len(study["entries"]) > 1, len(study["seeds"])
-    bands = f"Lines are means over {seeds} seeds, bands one standard deviation." if seeds > 1 else ""
-    means = "Means over the seeds that got there." if seeds > 1 else ""
+    runs = "the runs that have got there" if "progress" in study else f"{seeds} seeds"
+    bands = f"Lines are means over {runs}, bands one standard deviation." if seeds > 1 else ""
+    means = " ".join([*never(study), *(["Bars are means over the seeds that got there."] if seeds > 1 else [])])
     found = [
         Section("accuracy", "Accuracy", bands, charts.accuracy(study)),
         Section("loss", "Loss", bands, charts.losses(study), columns=2),
@@ -136,70 +143,56 @@ def facts(study: dict[str, Any]) -> list[str]:
     ]
 
 
-def tiles(study: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """The few numbers to see first: (name, value, remark)."""
-    entries = study["entries"]
-    if len(entries) == 1:
-        e = entries[0]
-        final, best, last = (words.percent(e["accuracy"][name]["mean"]) for name in ("final", "best", "last5"))
-        return [
-            ("Final accuracy", final, f"mean of the last five {last}"),
-            ("Best accuracy", best, "over all rounds"),
-            ("Time", words.seconds(e["seconds"]["mean"]), "evaluation included"),
-            ("Traffic", words.traffic(e["bytes"]["mean"]), "up and down"),
-        ]  # fmt: skip
-    scored = [e for e in entries if e["accuracy"]["final"]["mean"] is not None]
-    if not scored:
+def never(study: dict[str, Any]) -> list[str]:
+    """What the sign for it means, where some run did not reach a target."""
+    targets = [target for e in study["entries"] if charts.whole(e) for target in e["targets"]]
+    return [f"{NEVER}: not within the run."] if any(None in target["rounds"] for target in targets) else []
+
+
+def missing(study: dict[str, Any]) -> list[str]:
+    """Of a comparison that is not finished: what is done, what is not, and what that means for the page."""
+    p = study.get("progress")
+    if p is None:
         return []
-    best = max(scored, key=lambda e: e["accuracy"]["final"]["mean"])
-    fast = min(scored, key=lambda e: e["seconds"]["mean"])
-    light = min(scored, key=lambda e: e["bytes"]["mean"])
-    found = [("Highest final accuracy", words.plus_minus(best["accuracy"]["final"]), best["label"])]
-    if best.get("difference"):
-        d = best["difference"]
-        against, sure = d.get("to", entries[0]["label"]), ", ".join(interval(d))
-        told = [best["verdict"]] if best.get("verdict") else []
-        told += [f"95 % interval {sure}"] if sure else []
-        found.append((f"Against {against}", f"{words.points(d['mean'])} points", ": ".join(told)))
+    begun = [f"{p['begun']} {'is' if p['begun'] == 1 else 'are'} begun"] if p["begun"] else []
+    new = p["runs"] - p["done"] - p["begun"]
+    rest = [*begun, *([f"{new} {'is' if new == 1 else 'are'} still to come"] if new else [])]
+    done = [e["label"] for e in study["entries"] if charts.whole(e)]
+    there = f"Results and costs are those of {words.listed(done)}" if done else "There are no results and costs yet"
     return [
-        *found,
-        ("Least time", words.seconds(fast["seconds"]["mean"]), fast["label"]),
-        ("Least traffic", words.traffic(light["bytes"]["mean"]), light["label"]),
+        f"{p['done']} of {words.plural(p['runs'], 'run')} {'is' if p['done'] == 1 else 'are'} done; {', '.join(rest)}.",
+        "Curves show every run as far as it is; methods whose seeds differ so far cannot be compared by them. "
+        f"{there}: a method needs all its seeds for them.",
     ]
 
 
-def interval(difference: dict[str, Any]) -> list[str]:
-    """The confidence interval and the chance, where there are seeds enough."""
-    low, high, p = (difference.get(k) for k in ("low", "high", "p"))
-    known = [] if low is None or high is None else [f"{words.points(low)} to {words.points(high)}"]
-    return known + ([] if p is None else [words.chance(p)])
+def tiles(study: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The few numbers to see first: (name, value, remark)."""
+    entries = [e for e in study["entries"] if charts.whole(e)]
+    if len(study["entries"]) == 1:
+        return [tile for e in entries for tile in tiles_of_one(e, last_scores(study))]
+    scored = [e for e in entries if e["accuracy"]["final"]["mean"] is not None]
+    if not scored or ("progress" in study and len(scored) == 1):
+        return []
+    best = max(scored, key=lambda e: e["accuracy"]["final"]["mean"])
+    found = [("Highest final accuracy", words.plus_minus(best["accuracy"]["final"]), best["label"])]
+    if best.get("difference"):
+        d = best["difference"]
+        against, sure = d.get("to", entries[0]["label"]), ", ".join(tables.interval(d))
+        told = [best["verdict"]] if best.get("verdict") else []
+        told += [f"95 % interval {sure}"] if sure else []
+        found.append((f"Against {against}", f"{words.points(d['mean'])} points", ": ".join(told)))
+    least = min(e["bytes"]["mean"] for e in scored)
+    light = [e["label"] for e in scored if e["bytes"]["mean"] == least]
+    who = "the same for all" if len(light) == len(scored) > 1 else words.listed(light)
+    return [*found, ("Least traffic", words.traffic(least), who)]
 
 
-def table(study: dict[str, Any]) -> dict[str, Any]:
-    """The result of every entry, as text."""
-    many = len(study["entries"]) > 1
-    targets = [f"Rounds to\N{NO-BREAK SPACE}{100 * t:g}\N{NO-BREAK SPACE}%" for t in study["targets"]] if many else []
-    head = ["Final", "Best", "Last five", *(["Difference"] if many else []), *targets, "Time", "Traffic", "κ", "ρ"]
-    return {"head": head, "rows": [row(e, many) for e in study["entries"]], "first": study["entries"][0]["label"]}
-
-
-def reached(rounds: list[int | None]) -> tuple[str, list[str]]:
-    """The mean of the seeds that got there, and how many they were where some did not."""
-    known = [r for r in rounds if r is not None]
-    some = [f"{len(known)} of {len(rounds)} seeds"] if 0 < len(known) < len(rounds) else []
-    return words.count(charts.mean(known)) if known else "never", some
-
-
-def row(e: dict[str, Any], many: bool) -> dict[str, Any]:
-    nothing: list[str] = []
-    cells = [(words.plus_minus(e["accuracy"][name]), nothing) for name in ("final", "best", "last5")]
-    if many:
-        d = e.get("difference")
-        told = [e["verdict"]] if e.get("verdict") else []
-        cells.append((words.points(d["mean"]), interval(d) + told) if d else (words.NONE, nothing))
-        cells += [reached(target["rounds"]) for target in e["targets"]]
-    cells += [(words.seconds(e["seconds"]["mean"]), nothing), (words.traffic(e["bytes"]["mean"]), nothing)]
-    cells += [(words.figure(e[name]["mean"]) if e.get(name) else words.NONE, nothing) for name in ("kappa", "rho")]
-    remarks = [f"diverged with seed {d['seed']}" for d in e.get("diverged") or []]
-    remarks += ["leaks test data: its accuracy means nothing"] if e.get("leaks_test_data") else []
-    return {"label": e["label"], "cells": cells, "remarks": remarks}
+def tiles_of_one(e: dict[str, Any], last: str) -> list[tuple[str, str, str]]:
+    final, best, mean = (words.percent(e["accuracy"][name]["mean"]) for name in ("final", "best", "last5"))
+    return [
+        ("Final accuracy", final, f"mean of the last {last}: {mean}" if last != "1" else ""),
+        ("Best accuracy", best, "over all rounds"),
+        ("Time", words.seconds(e["seconds"]["mean"]), "evaluation included"),
+        ("Traffic", words.traffic(e["bytes"]["mean"]), "up and down"),
+    ]

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.comparison.folder import PLAN
+from holdfast.comparison.folder import PLAN, CompareFolder
+from holdfast.comparison.progress import outgrown, so_far
 from holdfast.config import FIELDS, Config
 from holdfast.errors import HoldfastError
 from holdfast.folder import CONFIG, HISTORY, SPLIT, SUMMARY, RunFolder
@@ -23,15 +24,17 @@ OF_AN_ENTRY = ("label", "accuracy", "targets", "seconds", "bytes", "curves")
 
 
 def read_study(folder: Path) -> dict[str, Any]:
-    """The comparison or the run in a folder, in the form of ``compare.json``."""
+    """The comparison or the run in a folder, in the form of ``compare.json``; finished, or as far as it is."""
     if (folder / COMPARE).exists():
-        return read_comparison(folder / COMPARE)
+        found = read_comparison(folder / COMPARE)
+        grows = (folder / PLAN).exists() and outgrown(CompareFolder(folder).stored(), found)
+        return so_far(CompareFolder(folder)) if grows else found
+    if (folder / PLAN).exists():
+        return so_far(CompareFolder(folder))
     if (folder / CONFIG).exists():
         return read_run(folder)
     if not folder.is_dir():
         raise HoldfastError(f"{folder} is no folder: give the folder of a run or of a comparison")
-    if (folder / PLAN).exists():
-        raise HoldfastError(f"the comparison in {folder} is not finished: go on with the command that began it")
     raise HoldfastError(f"{folder} holds neither a run ({CONFIG}) nor a comparison ({COMPARE})")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-NONE = "–"
+from holdfast.comparison.tables import NONE
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -58,6 +58,14 @@ def traffic(value: float | None) -> str:
 
 def count(value: float | None) -> str:
     return NONE if value is None else f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """
+    >>> plural(1, "seed"), plural(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def figure(value: float | None) -> str:

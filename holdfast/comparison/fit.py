@@ -1,0 +1,92 @@
+"""A table for a narrow terminal: a number is never broken; where all is too wide, the columns it can spare go."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from holdfast.comparison.tables import Table
+
+WORDS = ("verdict", "compared with")  # columns of words, which may break between them
+GAP = 2  # between columns
+LEAST = 12  # letters in a line of a method's name
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What is left of a table, and the width of each of its columns; ``without`` names those left out."""
+
+    table: Table
+    widths: list[int]
+    without: list[str]
+
+
+def fit(table: Table, width: int) -> Fitted:
+    """The table within ``width`` letters: as it is, with brackets on lines of their own, or without some columns."""
+    whole = widths(table)
+    if total(whole) <= width:
+        return Fitted(table, whole, [])
+    table, without = stacked(table), list[str]()
+    spare = [name for name in table.spare if name in table.head]
+    while spare and total(least(table)) > width:
+        without.append(spare.pop(0))
+        table = leave_out(table, without[-1])
+    fitting = squeezed(table, width)
+    rows = [[folded(row[0], fitting[0]), *row[1:]] for row in table.rows]
+    return Fitted(replace(table, rows=rows), fitting, without)
+
+
+def widths(table: Table) -> list[int]:
+    """The longest line of every column."""
+    columns = zip(table.head, *table.rows, strict=True)
+    return [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
+
+
+def least(table: Table) -> list[int]:
+    """As narrow as every column can be: names of methods fold anywhere, words between them, numbers never."""
+    found = widths(table)
+    for i, name in enumerate(table.head):
+        if name in WORDS:
+            found[i] = max(len(word) for row in (table.head, *table.rows) for word in row[i].split())
+    return [min(found[0], LEAST), *found[1:]]
+
+
+def total(columns: list[int]) -> int:
+    return sum(columns) + GAP * (len(columns) - 1)
+
+
+def squeezed(table: Table, width: int) -> list[int]:
+    """Widths that fit: the widest column that can give way does so first."""
+    found, floor = widths(table), least(table)
+    while total(found) > width:
+        can = [i for i in range(len(found)) if found[i] > floor[i]]
+        if not can:
+            break
+        found[max(can, key=lambda i: found[i])] -= 1
+    return found
+
+
+def stacked(table: Table) -> Table:
+    """What stands in brackets after a number goes below it."""
+    rows = [[row[0], *(cell.replace(" (", "\n(") for cell in row[1:])] for row in table.rows]
+    return replace(table, rows=rows)
+
+
+def folded(name: str, width: int) -> str:
+    """A method's name in lines, broken after a plus or a space where that is enough.
+
+    >>> folded("fedbug(0.4)+scaffold", 13)
+    'fedbug(0.4)+\\nscaffold'
+    """
+    lines = [""]
+    for piece in re.split(r"(?<=[+ ])", name):
+        if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def leave_out(table: Table, name: str) -> Table:
+    at = table.head.index(name)
+    head, *rows = ([*row[:at], *row[at + 1 :]] for row in (table.head, *table.rows))
+    return replace(table, head=head, rows=rows)
