@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Method:
     """Parts in the order in which they were summed.
 
-    >>> str(Method.parse("fedbug(0.4) + prox(0.01)"))
-    'fedbug(share=0.4) + prox(mu=0.01)'
+    >>> str(Method.parse("fedbug(0.2) + prox(mu=0.01)"))
+    'fedbug(share=0.2) + prox'
     """
 
     parts: tuple[Part, ...] = ()

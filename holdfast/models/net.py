@@ -186,8 +186,8 @@ def refuse_what_would_be_ignored(module: nn.Module) -> None:
 def to_groupnorm(module: nn.Module, groups: int = 2) -> nn.Module:
     """A copy of the module with every BatchNorm and InstanceNorm replaced by a GroupNorm over the same channels.
 
-    >>> to_groupnorm(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)))[1]
-    GroupNorm(2, 4, eps=1e-05, affine=True)
+    >>> to_groupnorm(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)))[1].num_groups
+    2
     """
     result = copy.deepcopy(module)
     if isinstance(result, BATCHED):
