@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from holdfast import keys
+
+PLACES = 30  # bits for the place of a sample among a client's
 
 
 @dataclass(frozen=True)
@@ -50,34 +53,35 @@ def plan(
     epochs: int,
     steps: int | None,
 ) -> Plan:
-    """Deal the samples ``owned[c, :n[c]]`` of each client into batches; ``words`` are seed, round and trip."""
-    most = owned.shape[1]
+    """Deal the samples ``owned[c, :n[c]]`` of each client into batches; ``words`` are seed, round and trip.
+
+    Computed in NumPy: arrays are this small that PyTorch would take longer to begin with them.
+    """
+    device = owned.device
+    own, held, who = (t.cpu().numpy() for t in (owned, n, client))
+    clients, most = own.shape
     size = max(1, min(batch, most))
-    per_pass = (n + size - 1) // size  # [C] batches in one pass
+    per_pass = -(-held // size)  # [C] batches in one pass
     counts = [int(s) for s in per_pass.tolist()]
     shape = (epochs, max(counts)) if steps is None else (1, steps)
-    slots = torch.arange(shape[0] * shape[1], device=owned.device).reshape(shape)
-    if steps is None:
-        passes, place = slots // shape[1], slots % shape[1]
-        passes, place = passes.expand(len(n), -1, -1), place.expand(len(n), -1, -1)
-    else:
-        passes, place = slots // per_pass[:, None, None], slots % per_pass[:, None, None]
-    order = _orders(owned, n, client, words, 1 + int(passes.max()) if passes.numel() else 0)
-    spot = place[..., None] * size + torch.arange(size, device=owned.device)  # [C, E, S, B] place in the pass
-    mask = spot < n[:, None, None, None]
-    flat = (passes[..., None] * most + spot.clamp(max=most - 1)).reshape(len(n), -1)
-    index = order.reshape(len(n), -1).gather(1, flat).reshape(spot.shape)
-    return Plan(index, mask, counts if steps is None else [steps] * len(n))
+    each = np.full_like(per_pass, shape[1]) if steps is None else per_pass
+    passes, place = np.divmod(np.arange(shape[0] * shape[1]).reshape(shape), each[:, None, None])  # [C, E, S]
+    order = _orders(own, held, who, words, 1 + int(passes.max()) if passes.size else 0)
+    spot = place[..., None] * size + np.arange(size)  # [C, E, S, B] place in the pass
+    mask = spot < held[:, None, None, None]
+    flat = (passes[..., None] * most + np.minimum(spot, most - 1)).reshape(clients, -1)
+    index = np.take_along_axis(order.reshape(clients, -1), flat, 1).reshape(spot.shape)
+    taken = counts if steps is None else [steps] * clients
+    return Plan(torch.from_numpy(index).to(device), torch.from_numpy(mask).to(device), taken)
 
 
-def _orders(owned: Tensor, n: Tensor, client: Tensor, words: tuple[int, ...], passes: int) -> Tensor:
+def _orders(own: np.ndarray, held: np.ndarray, who: np.ndarray, words: tuple[int, ...], passes: int) -> np.ndarray:
     """[C, passes, n]: each client's samples, in a new order every pass; padding comes last."""
-    most = owned.shape[1]
-    number = torch.arange(passes, device=owned.device)
     seed, *rest = words
-    k = keys.key(seed, keys.ORDER, *rest, client[:, None], number)  # [C, passes]
-    place = torch.arange(most, device=owned.device)
-    draw = keys.key(k[..., None], place)
-    draw = torch.where(place < n[:, None, None], draw, keys.MASK + 1)
-    order = draw.argsort(dim=-1, stable=True)
-    return owned[:, None].expand(-1, passes, -1).gather(2, order)
+    k = keys.numbers(seed, keys.ORDER, *rest, who[:, None], np.arange(passes))  # [C, passes]
+    place = np.arange(own.shape[1])
+    draw = keys.numbers(k[..., None], place)
+    draw = np.where(place < held[:, None, None], draw, keys.MASK + 1)
+    # Sorted together with their places, which decide between equal draws: much faster than an argsort.
+    order = np.sort(draw << PLACES | place, axis=-1) & ((1 << PLACES) - 1)
+    return np.take_along_axis(np.broadcast_to(own[:, None], order.shape), order, 2)

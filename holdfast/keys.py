@@ -8,19 +8,22 @@ Keys are 32-bit values held in int64 tensors; they broadcast, and they work insi
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Word = int | Tensor
 MASK = 0xFFFFFFFF
+START = 0x9E3779B9
 STRIDE = 0x9E3779B1 - (1 << 32)  # odd, modulo 2^32; negative, since compilers want constants that fit 32 bits
 
 # What a key is for: the first word after the seed, so that no two uses share numbers.
 COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER = 1, 2, 3, 4, 5, 6, 7
 
 
-def mix(x: Word) -> Word:
+def mix(x: Any) -> Any:
     """A bijection of 32-bit words with good avalanche (two rounds of multiply and xor-shift)."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
     x = ((x ^ (x >> 15)) * 0x846CA68B) & MASK
@@ -35,11 +38,23 @@ def key(*words: Word) -> Tensor:
     >>> key(0, 1).item() == key(0, 1).item() != key(1, 0).item()
     True
     """
-    state: Word = 0x9E3779B9
+    state: Word = START
     for word in words:
         low = word.to(torch.int64) & MASK if isinstance(word, Tensor) else word & MASK
         state = mix((state * 0x85EBCA6B + low + 0x165667B1) & MASK)
     return state if isinstance(state, Tensor) else torch.tensor(state, dtype=torch.int64)
+
+
+def numbers(*words: int | np.ndarray) -> np.ndarray:
+    """The same keys in NumPy.
+
+    >>> int(numbers(0, 1, np.array([5]))[0]) == int(key(0, 1, 5))
+    True
+    """
+    state: int | np.ndarray = START
+    for word in words:
+        state = mix(((state * 0x85EBCA6B & MASK) + (word & MASK) + 0x165667B1) & MASK)
+    return np.asarray(state)
 
 
 def uniform(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Tensor:

@@ -37,7 +37,7 @@ class Simulation(Play):
         self.clients = Clients(method, store(config.states, net.device))
         self.trained: tuple[dict[int, int], PerPart] = {}, {}  # the rows of the last cohort, and its new states
         self.occupied = federation.occupied
-        self.labels = federation.data.y.cpu()
+        self.labels = federation.data.y.cpu().numpy()
         self.ahead = Ahead(self._upcoming) if net.device.type == "cuda" else None
         if len(self.occupied) == 0:
             raise HoldfastError("no client has any samples")
@@ -130,18 +130,19 @@ class Simulation(Play):
         own = np.zeros((len(ids), most), np.int64)
         for row, samples in zip(own, lists, strict=True):
             row[: len(samples)] = samples
-        n, index = torch.tensor([len(samples) for samples in lists]), torch.from_numpy(own)
-        there = torch.arange(most) < n[:, None]
-        y = torch.where(there, self.labels[index], fed.classes)
-        counts = torch.zeros(len(ids), fed.classes + 1, dtype=torch.int64)
-        counts = counts.scatter_add(1, y, torch.ones_like(y))[:, :-1]
+        sizes = np.array([len(samples) for samples in lists])
+        there = np.arange(most) < sizes[:, None]
+        y = np.where(there, self.labels[own], fed.classes) + np.arange(len(ids))[:, None] * (fed.classes + 1)
+        counts = np.bincount(y.ravel(), minlength=len(ids) * (fed.classes + 1)).reshape(len(ids), -1)[:, :-1]
+        n = torch.from_numpy(sizes)
         steps = (n + self.config.batch - 1) // self.config.batch
         S, K = steps, steps * self.config.passes
         if self.config.steps is not None:
             S = K = torch.full_like(n, self.config.steps)
         noise = fed.deal.noise
         sigma = torch.zeros(len(ids)) if noise is None or public else torch.as_tensor(noise.sigma[ids])
-        return Who(torch.from_numpy(ids), n, counts, S, K, index, there, sigma)
+        held, index, valid = (torch.from_numpy(t) for t in (counts, own, there))
+        return Who(torch.from_numpy(ids), n, held, S, K, index, valid, sigma)
 
     def _with_batches(self, t: int, ids: np.ndarray) -> tuple[np.ndarray, Who, Plan]:
         """Some clients and their batches of round ``t``, in the memory of the host."""

@@ -18,8 +18,8 @@ COHORT, BATCH = 10, 32
 TURN = 3  # rounds at a time: a run plays them one after the other, too
 # model, how many turns each takes, and the ways to run it
 CASES: list[tuple[str, int, dict[str, dict[str, Any]]]] = [
-    ("linear", 15, {"vector, compiled": {"engine": "vector", "compile": True}, "vector": {"engine": "vector"}}),
-    ("mlp", 15, {"vector, compiled": {"engine": "vector", "compile": True}, "vector": {"engine": "vector"}}),
+    ("linear", 40, {"vector, compiled": {"engine": "vector", "compile": True}, "vector": {"engine": "vector"}}),
+    ("mlp", 25, {"vector, compiled": {"engine": "vector", "compile": True}, "vector": {"engine": "vector"}}),
     ("mnist-cnn", 3, {"loop": {"engine": "loop"}, "loop, bf16": {"engine": "loop", "precision": "bf16"}}),
 ]
 

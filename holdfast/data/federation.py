@@ -63,7 +63,9 @@ class Federation:
         d = self.data
         data = replace(d, x=d.x.to(device), y=d.y.to(device), test_x=d.test_x.to(device), test_y=d.test_y.to(device))
         numbers = None if self.numbers is None else self.numbers.to(device)
-        return replace(self, data=data, public=self.public.to(device), numbers=numbers, dtype=dtype)
+        moved = replace(self, data=data, public=self.public.to(device), numbers=numbers, dtype=dtype)
+        _ = moved.moments  # now: what a traced step computes it computes every time
+        return moved
 
     def only(self, clients: Sequence[int], *, server: bool = False) -> Federation:
         """The same federation with the samples of these clients alone; the server also has test and public data."""
@@ -94,21 +96,21 @@ class Federation:
     def scaled(self, stored: Tensor) -> Tensor:
         """Stored samples as numbers, pixels in [0, 1]: the scale on which feature noise is measured."""
         x = stored.to(self.dtype)
-        return x / 255 if stored.dtype == torch.uint8 else x
+        return x * (1 / 255) if stored.dtype == torch.uint8 else x  # to divide every pixel would take longer
 
     def normalised(self, x: Tensor) -> Tensor:
         if not self.data.mean:
             return x
-        mean, std = self.moments
-        return (x - mean) / std
+        mean, scale = self.moments
+        return (x - mean) * scale
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation per channel, on the device, in the shape of an input."""
+        """The mean and one over the standard deviation per channel, on the device, in the shape of an input."""
         shape = (-1,) + (1,) * (len(self.shape) - 1)
         both = (torch.tensor(v, dtype=self.dtype, device=self.device) for v in (self.data.mean, self.data.std))
         mean, std = (v.reshape(shape) for v in both)
-        return mean, std
+        return mean, 1 / std
 
     def samples(self, index: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and labels of sample numbers, as their client sees them: with its feature noise."""

@@ -22,6 +22,7 @@ from holdfast.local import Job, Local, PerPart, Who, settle
 OPTIONS: dict[str, Any] = {
     "realize_reads_threshold": 3,  # what a pool gives is read by every window of a convolution: compute it once
     "size_asserts": False,  # buffers never change their shape
+    "assert_indirect_indexing": False,  # sample numbers are those of the deal
 }
 
 
