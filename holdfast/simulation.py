@@ -37,7 +37,7 @@ class Simulation(Play):
         self.clients = Clients(method, store(config.states, net.device))
         self.trained: tuple[dict[int, int], PerPart] = {}, {}  # the rows of the last cohort, and its new states
         self.occupied = federation.occupied
-        self.labels = federation.data.y.cpu().numpy()
+        self.labels = federation.data.y.cpu().numpy().copy()  # a tensor's memory may move, as to another process
         self.ahead = Ahead(self._upcoming) if net.device.type == "cuda" else None
         if len(self.occupied) == 0:
             raise HoldfastError("no client has any samples")

@@ -10,6 +10,7 @@ import pytest
 from test_cli import call, good
 
 from holdfast.bench import ceiling, cpu, main, scale
+from holdfast.bench.apart import Apart
 from holdfast.bench.row import Row, markdown
 from holdfast.bench.workload import fastest, images, plain_round
 
@@ -50,6 +51,14 @@ def test_a_case_measures_both(monkeypatch: pytest.MonkeyPatch):
 def test_plain_pytorch_trains_every_client_for_an_epoch(monkeypatch: pytest.MonkeyPatch):
     fed = images((1, 8, 8), 20, 3)
     assert fastest(plain_round("linear", fed, 3, 8, "cpu", "fp32"), 1) > 0
+
+
+def test_work_in_another_process_leaves_our_tensors_where_they_are():
+    fed = images((1, 8, 8), 20, 3)
+    with Apart(plain_round, "linear", fed, 3, 8, "cpu", "fp32") as work:
+        assert work(2) > 0
+    assert not work.process.is_alive()
+    assert not fed.data.x.is_shared()
 
 
 def test_memory_of_a_slice_is_measured():

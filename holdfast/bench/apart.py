@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +22,10 @@ class Apart:
     def __init__(self, make: Callable[..., Callable[[], object]], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self.there, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, make, arguments), daemon=True)
+        copied = pickle.dumps(
+            (make, arguments)
+        )  # tensors left to multiprocessing would move to shared memory, here too
+        self.process = context.Process(target=serve, args=(other, copied), daemon=True)
         self.process.start()
         other.close()
 
@@ -40,8 +44,9 @@ class Apart:
         self.process.join()
 
 
-def serve(orders: Connection, make: Callable[..., Callable[[], object]], arguments: tuple[Any, ...]) -> None:
+def serve(orders: Connection, copied: bytes) -> None:
     """Make the work, and do it as often as each message says, until there is nobody to send any."""
+    make, arguments = pickle.loads(copied)
     work = make(*arguments)
     with suppress(EOFError):
         while times := orders.recv():
