@@ -63,9 +63,7 @@ class Federation:
         d = self.data
         data = replace(d, x=d.x.to(device), y=d.y.to(device), test_x=d.test_x.to(device), test_y=d.test_y.to(device))
         numbers = None if self.numbers is None else self.numbers.to(device)
-        moved = replace(self, data=data, public=self.public.to(device), numbers=numbers, dtype=dtype)
-        _ = moved.moments  # now: what a traced step computes it computes every time
-        return moved
+        return replace(self, data=data, public=self.public.to(device), numbers=numbers, dtype=dtype)
 
     def only(self, clients: Sequence[int], *, server: bool = False) -> Federation:
         """The same federation with the samples of these clients alone; the server also has test and public data."""
@@ -96,21 +94,21 @@ class Federation:
     def scaled(self, stored: Tensor) -> Tensor:
         """Stored samples as numbers, pixels in [0, 1]: the scale on which feature noise is measured."""
         x = stored.to(self.dtype)
-        return x * (1 / 255) if stored.dtype == torch.uint8 else x  # to divide every pixel would take longer
+        return x / 255 if stored.dtype == torch.uint8 else x
 
     def normalised(self, x: Tensor) -> Tensor:
         if not self.data.mean:
             return x
-        mean, scale = self.moments
-        return (x - mean) * scale
+        mean, std = self.moments
+        return (x - mean) / std
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
-        """The mean and one over the standard deviation per channel, on the device, in the shape of an input."""
+        """Mean and standard deviation per channel, on the device, in the shape of an input."""
         shape = (-1,) + (1,) * (len(self.shape) - 1)
         both = (torch.tensor(v, dtype=self.dtype, device=self.device) for v in (self.data.mean, self.data.std))
         mean, std = (v.reshape(shape) for v in both)
-        return mean, 1 / std
+        return mean, std
 
     def samples(self, index: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs and labels of sample numbers, as their client sees them: with its feature noise."""
