@@ -365,6 +365,14 @@ def test_a_sweep_names_its_best_points_and_warns():
     assert to == [None, None, "fedavg, lr=0.001", "fedavg, lr=0.1"], "each with the first method at its own point"
 
 
+def test_targets_of_a_sweep_are_those_of_the_best_point():
+    said = good("compare", "fedavg", *TINY, "--sweep", "lr=0.000001,0.3", "--seeds", "1", "--out", "here", "--json")
+    found = json.loads(said.stdout)
+    poor, rich = (entry["accuracy"]["best"]["mean"] for entry in found["entries"])
+    assert rich > poor
+    assert found["targets"] == usual_targets(rich)
+
+
 def test_the_points_of_one_method_are_compared_with_its_first():
     said = good("compare", "fedavg", *TINY, "--sweep", "lr=0.01,0.1", "--seeds", "2", "--out", "here", "--json")
     to = [e["difference"] and e["difference"]["to"] for e in said.json["entries"]]

@@ -187,6 +187,8 @@ def test_what_is_asked_for_must_be_in_one_table_only() -> None:
     assert choose("column", ["3"], tables, "toy") == {"1": [], "2": [2]}
     with pytest.raises(HoldfastError, match="no column '4' in the tables; they have at most 3; see: "):
         choose("column", ["4"], tables, "toy")
+    with pytest.raises(HoldfastError, match="2-9"):  # a range is not cut
+        choose("column", ["2-9"], tables, "toy")
 
 
 def test_an_unknown_row_is_answered_with_the_closest() -> None:

@@ -76,7 +76,9 @@ def collect(
     """The whole of ``compare.json``; with ``read_begun`` what is known so far: no means until all seeds are done."""
     runs = {entry.label: [read(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
     if targets is None:
-        targets = usual_targets(spread([r.get("best_accuracy") for r in runs[plan.entries[0].label]])["mean"])
+        first = [entry for entry in plan.entries if entry.text == plan.entries[0].text]  # at every point of a sweep
+        best = [spread([r.get("best_accuracy") for r in runs[entry.label]])["mean"] for entry in first]
+        targets = usual_targets(max((b for b in best if b is not None), default=None))
     entries = [entry_record(plan, entry, runs, targets) for entry in plan.entries]
     split = {"counts": facts["counts"]} if facts.get("counts") else {}
     found = {

@@ -52,9 +52,9 @@ def matching(text: str, tables: Mapping[str, Sequence[str]]) -> dict[str, set[in
     first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (0, 0)
     word = re.compile(rf"(?<![\w.-]){re.escape(low)}(?![\w.-])")
     looser: list[Callable[[int, str], bool]] = [lambda i, name: name == low]
-    if numbers:
+    if numbers and last <= max(map(len, tables.values())):
         looser.append(lambda i, name: first <= i + 1 <= last)
-    elif low:
+    elif low and not numbers:
         looser += [lambda i, name: bool(word.search(name)), lambda i, name: low in name]
     found: dict[str, set[int]] = {}
     for fits in looser:

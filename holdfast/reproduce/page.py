@@ -36,7 +36,7 @@ def headline(t: dict[str, Any]) -> str:
     }[t["scale"]]
     return (
         f"{what}{changed}. Data: {data}; model: {models}; rounds: {', '.join(map(str, rounds))}; "
-        f"seeds: {', '.join(map(str, seeds))}"
+        f"seeds: {', '.join(map(str, seeds))}; measure: {t['measure']}"
     )
 
 

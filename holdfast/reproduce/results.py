@@ -40,7 +40,8 @@ def verdicts(tables: list[dict[str, Any]]) -> str:
             seen = f"{c['seen']} of {c['tested']} run" if c["tested"] else NONE
             printed = f"{c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else NONE
             scale = t["scale"] + ("" if t["reproduction"] or t["scale"] != "full" else ", changed")
-            rows.append([f"{t['paper']}, {t['table']}", t["claim"], f"**{c['verdict']}**", seen, printed, scale])
+            far = ", as far as run" if 0 < c["tested"] < c["printed_tested"] else ""
+            rows.append([f"{t['paper']}, {t['table']}", t["claim"], f"**{c['verdict']}**{far}", seen, printed, scale])
     return markdown_table(head, rows)
 
 
