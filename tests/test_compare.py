@@ -367,7 +367,7 @@ def test_a_sweep_names_its_best_points_and_warns():
 
 def test_targets_of_a_sweep_are_those_of_the_best_point():
     said = good("compare", "fedavg", *TINY, "--sweep", "lr=0.000001,0.3", "--seeds", "1", "--out", "here", "--json")
-    found = json.loads(said.stdout)
+    found = said.json
     poor, rich = (entry["accuracy"]["best"]["mean"] for entry in found["entries"])
     assert rich > poor
     assert found["targets"] == usual_targets(rich)
