@@ -88,7 +88,7 @@ def _lines(ax: Axes, chart: Lines) -> None:
     ax.set_xlabel("round", color=MUTED)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if chart.percent:
-        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+        ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     low, high = ax.get_ylim()
     for (_, x, label, colour), at in zip(ends, apart([e[0] for e in ends], 0.055 * (high - low)), strict=True):
         ax.annotate(

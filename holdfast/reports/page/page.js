@@ -61,7 +61,7 @@
     return { data: [...bands, ...curves], layout: { ...layout(height, margin), hovermode: "x unified",
       xaxis: axis({ title: { text: "round", standoff: 8, font: { size: 12.5 } }, tickformat: "d", tick0: 0, dtick: step(chart, width / 80), unifiedhovertitle: { text: "round %{x}" },
         spikecolor: css("--muted"), spikethickness: 1, spikedash: "solid" }),
-      yaxis: axis({ range, showgrid: true, gridcolor: css("--line"), tickformat: chart.percent ? ".0%" : "~g", nticks: 6 }),
+      yaxis: axis({ range, showgrid: true, gridcolor: css("--line"), tickformat: chart.percent ? ".1~%" : "~g", nticks: 6 }),
       annotations: direct ? ends.map((e) => ({ x: 1, xref: "paper", y: e.at, yref: "paper", xanchor: "left", yanchor: "middle", showarrow: false,
         text: plain(shorten(e.label, 28)), font: { color: e.colour, size: 12.5 }, xshift: 6 })) : [] } };
   }
