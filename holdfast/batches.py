@@ -55,7 +55,7 @@ def plan(
 ) -> Plan:
     """Deal the samples ``owned[c, :n[c]]`` of each client into batches; ``words`` are seed, round and trip.
 
-    Computed in NumPy: arrays are this small that PyTorch would take longer to begin with them.
+    Computed in NumPy: the arrays are so small that PyTorch would spend longer on beginning.
     """
     device = owned.device
     own, held, who = (t.cpu().numpy() for t in (owned, n, client))
@@ -82,6 +82,6 @@ def _orders(own: np.ndarray, held: np.ndarray, who: np.ndarray, words: tuple[int
     place = np.arange(own.shape[1])
     draw = keys.numbers(k[..., None], place)
     draw = np.where(place < held[:, None, None], draw, keys.MASK + 1)
-    # Sorted together with their places, which decide between equal draws: much faster than an argsort.
+    # Sorted together with their places, which decide between equal draws: faster than a stable argsort.
     order = np.sort(draw << PLACES | place, axis=-1) & ((1 << PLACES) - 1)
     return np.take_along_axis(np.broadcast_to(own[:, None], order.shape), order, 2)

@@ -17,14 +17,13 @@ PAUSE = 0.02  # seconds until the threads of the process that worked last have g
 
 
 class Apart:
-    """Another process that has made some work and does it when called: some times, which gives the fewest seconds."""
+    """Another process with some work to do. A call has it done so many times and gives the seconds of the fastest."""
 
     def __init__(self, make: Callable[..., Callable[[], object]], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self.there, other = context.Pipe()
-        copied = pickle.dumps(
-            (make, arguments)
-        )  # tensors left to multiprocessing would move to shared memory, here too
+        # A copy: tensors that are left to multiprocessing move to shared memory, on our side, too.
+        copied = pickle.dumps((make, arguments))
         self.process = context.Process(target=serve, args=(other, copied), daemon=True)
         self.process.start()
         other.close()

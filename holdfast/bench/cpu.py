@@ -25,7 +25,7 @@ CASES: list[tuple[str, int, dict[str, dict[str, Any]]]] = [
 
 
 def rows() -> Iterator[Row]:
-    """Plain and ours take turns, each in a process of its own, so that a busy moment of the machine hits both."""
+    """Plain, in a process of its own, and ours take turns, so that a busy moment of the machine hits both."""
     fed = images((1, 28, 28), 600, 100)
     for model, times, ways in CASES:
         yield from case(model, times, ways, fed)

@@ -117,7 +117,7 @@ class Loop:
 
 
 def subtract(piece: Tensor, eta: Tensor, g: Tensor) -> None:
-    """``piece -= eta * g``. A gradient of lower precision is converted bit by bit, in the processor's cache."""
+    """``piece -= eta * g``. A gradient of lower precision is converted in portions that fit a core's cache."""
     if g.dtype == piece.dtype:
         piece.addcmul_(eta, g, value=-1)
         return
