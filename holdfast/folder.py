@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.config import FIELDS, Config, read_config
 from holdfast.errors import HoldfastError
 from holdfast.history import Record, read_history
+from holdfast.provenance import made_of
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.part import Part
 
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
-DIVERGED = "diverged.txt"  # why a run of a comparison ended early
+DIVERGED = "diverged.txt"  # why a run of a comparison ended early; below, as JSON, where it was made
 FLOWER = "flower"  # what machines other than the server leave behind in a local deployment
 SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
 PAGES = ("report.html", "report_files", "tensorboard", "mlflow")
@@ -100,9 +101,16 @@ class RunFolder:
     def finish(self, summary: dict[str, Any]) -> None:
         write_whole(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
-    def give_up(self, why: str) -> None:
+    def made(self) -> dict[str, str]:
+        """Where a finished run was made, as far as it says."""
+        try:
+            return made_of(json.loads((self.path / SUMMARY).read_text(encoding="utf-8")))
+        except (ValueError, AttributeError) as error:
+            raise HoldfastError(f"{self.path / SUMMARY} is damaged: delete it; --resume writes it again") from error
+
+    def give_up(self, why: str, made: dict[str, str]) -> None:
         """Note that the run diverged, so that it is not tried again."""
-        write_whole(self.path / DIVERGED, why + "\n")
+        write_whole(self.path / DIVERGED, f"{' '.join(why.split())}\n{json.dumps(made)}\n")
 
     def _cut_off(self) -> bool:
         """Whether nothing is here but what a start leaves that was killed."""

@@ -30,6 +30,7 @@ from holdfast.parts.clip import Clip
 from holdfast.parts.decay import Decay
 from holdfast.personal import TUNED, personalise
 from holdfast.play import Play
+from holdfast.provenance import commit, made_here
 from holdfast.simulation import Simulation
 from holdfast.track import require, tracked
 
@@ -107,6 +108,7 @@ def carry_out(
     """
     where = folder.path if folder is not None else None
     require(config, where)
+    commit()  # now: the code may be changed while the run goes on
     with arithmetic(config.precision):
         simulation = prepare(config, method, federation, model, player)
         history = _open(folder, simulation, resume, overwrite)
@@ -229,11 +231,6 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def device_name(device: torch.device) -> str:
-    """The device by its name: ``cpu``, or that of the GPU."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
 @contextmanager
 def arithmetic(precision: str) -> Iterator[None]:
     """Let matrix products use TF32 only where the run asks for it."""
@@ -247,10 +244,10 @@ def arithmetic(precision: str) -> Iterator[None]:
 
 
 def summary_of(simulation: Play, history: list[Record], folder: RunFolder | None) -> dict[str, Any]:
-    """The run in one flat object."""
+    """The run in one flat object; one that was finished before says where that was, not where it is looked at."""
     config = simulation.config
     what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
-    what |= {"device": device_name(simulation.net.device)}
+    what |= folder.made() if folder and folder.finished else made_here(simulation.net.device)
     leak = {"leaks_test_data": True} if simulation.federation.leaks else {}
     return what | leak | summarize(history) | {"out": str(folder.path) if folder else None}
 

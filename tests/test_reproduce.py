@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from test_bad_input import refused
 from test_cli import Said, call, good
 from test_compare import stamps
@@ -442,15 +443,57 @@ def test_nothing_is_run_twice(toy: Path) -> None:
     assert {k: after[k] for k in before} == before
     folders = {Path(k).parts[1] for k in after}
     assert len(folders) == 4, "two methods, with and without FedBug; table II is FedAvg again"
-    file = Path("here/reproduce.json")
-    file.write_text(file.read_text().replace(date.today().isoformat(), "2001-01-01"))
     tables("--out", "here", "--collect", "--note", "Looked at again.")
     assert stamps("here") == after
-    made = [t["made"] for t in read(file)]
-    assert [m["date"] for m in made[:2]] == ["2001-01-01"] * 2, "nothing was run: it is not of today"
-    assert {m["note"] for m in made} == {"Looked at again."}
+    assert {t["made"]["note"] for t in read(Path("here/reproduce.json"))} == {"Looked at again."}
+    tables("--out", "here", "--collect")
+    assert {t["made"]["note"] for t in read(Path("here/reproduce.json"))} == {"Looked at again."}
     assert [t["table"] for t in read(Path("here/reproduce.json"))] == ["1", "II", "fig1"]
     assert "analytical: computed by `holdfast theory fedbug`" in Path("here/reproduce.md").read_text()
+
+
+def summaries(folder: str) -> list[Path]:
+    return sorted(Path(folder).glob("*/seed-*/summary.json"))
+
+
+def test_the_numbers_are_of_when_and_where_they_were_run(toy: Path) -> None:
+    """Not of the command that looks at them: that may be a later one, on another machine."""
+    tables("--table", "1", "--rows", "1", "--columns", "1", "--out", "here")
+    (file,) = summaries("here")
+    elsewhere = {"date": "2001-01-01", "torch": "1.0", "commit": "abc1234", "device": "Abacus"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | elsewhere))
+    (one,) = tables("--table", "1", "--rows", "2", "--seeds", "2", "--out", "here", "--note", "Of two days.")
+    assert [len(c["made"]) for c in one["rows"][0]["cells"]] == [2, 2], "one for every seed"
+    (kept,) = read(Path("here/reproduce.json"))
+    old = kept["rows"][0]["cells"][0]["made"]
+    assert [{name: made[name] for name in elsewhere} for made in old] == [elsewhere]
+    today, cells = date.today().isoformat(), "(2 cells)"
+    assert (
+        f"\n\nMade 2001-01-01 (1 cell) and {today} {cells} on Abacus (1 cell) and cpu {cells}, "
+        f"torch 1.0 (1 cell) and {torch.__version__} {cells}, commit "
+    ) in Path("here/reproduce.md").read_text()
+
+
+def test_what_is_not_known_of_a_run_is_not_told(toy: Path) -> None:
+    args = ("--table", "1", "--rows", "1", "--out", "here")
+    tables(*args)
+    for file in summaries("here"):
+        known = {k: v for k, v in json.loads(file.read_text()).items() if k not in ("date", "torch", "commit")}
+        file.write_text(json.dumps(known))
+    assert "\n\nMade on cpu.\n" in rep(*args, "--collect").out
+    for file in summaries("here"):
+        known = json.loads(file.read_text())
+        del known["device"], known["holdfast"]
+        file.write_text(json.dumps(known))
+    assert "Made" not in rep(*args, "--collect").out
+    assert rep(*args, "--collect", "--note", "From an attic.").out.endswith("\n\nFrom an attic.\n\n")
+
+
+def test_where_nothing_was_run_nothing_was_made(toy: Path) -> None:
+    tables("--table", "1", "--rows", "1", "--out", "here", "--note", "Digits are small.")
+    said = rep("--table", "1,II,fig1", "--rows", "2", "--columns", "2", "--collect", "--out", "here", "--note", "x").out
+    assert "Made" not in said.partition("table II")[0]
+    assert "Made" not in rep("--table", "fig1", "--out", "here", "--note", "x").out
 
 
 def test_collect_runs_nothing(toy: Path) -> None:
@@ -588,6 +631,21 @@ def test_the_results_page_of_a_toy(toy: Path) -> None:
     ):  # fmt: skip
         assert word in text
     assert page([]).endswith("No results are stored yet.\n")
+
+
+def test_tables_of_the_first_format_can_be_read(toy: Path) -> None:
+    (one,) = tables("--table", "1", "--rows", "1", "--out", "here")
+    file = Path("here/reproduce.json")
+    stamp = {"holdfast": "0.1.0", "torch": "1.0", "date": "2001-01-01", "commit": "abc1234", "note": "An attic."}
+    for row in one["rows"]:
+        row["cells"] = [{k: v for k, v in c.items() if k != "made"} | {"device": "cpu"} for c in row["cells"]]
+    file.write_text(json.dumps({"format": 1, "tables": [one | {"made": stamp}]}))
+    text = page(stored(Path("here")))
+    assert "\n\nAn attic.\n" in text
+    assert "2001" not in text, "that was when a command ended, not when a cell was run"
+    rep("--table", "II", "--out", "here")
+    assert [t["made"]["note"] for t in read(file)] == ["An attic.", ""]
+    assert "An attic." in rep("--table", "1", "--out", "here", "--collect").out
 
 
 def test_measures() -> None:

@@ -28,7 +28,7 @@ STATEFUL = "scaffold+moon+fedavgm"
 ROUNDS = 40
 LONG = ("--clients", "12", "--cohort", "4", "--epochs", "1", "--rounds", str(ROUNDS), "--model", "mlp(32)")
 ENDLESS = 120.0
-CLOCK = ("seconds", "kappa", "rho", "out")  # what depends on time and place
+CLOCK = ("date", "seconds", "kappa", "rho", "out")  # what depends on time and place
 
 
 @pytest.fixture(autouse=True)

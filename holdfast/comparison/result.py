@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.comparison.stats import paired, reach, spread, usual_targets, verd
 from holdfast.comparison.task import read_summary
 from holdfast.errors import HoldfastError
 from holdfast.folder import DIVERGED, HISTORY, SUMMARY
+from holdfast.provenance import made_of
 
 FORMAT = 1
 CURVES = ("test_accuracy", "test_loss", "train_loss")
@@ -30,6 +31,7 @@ class Ran:
     history: list[dict[str, Any]]
     summary: dict[str, Any]
     why: str
+    made: dict[str, str] = field(default_factory=dict)  # where, as far as it is known
 
     def get(self, name: str) -> Any:
         return self.summary.get(name)
@@ -42,10 +44,11 @@ class Ran:
 def read_run(folder: Path, seed: int) -> Ran:
     """A run that is done."""
     if (folder / SUMMARY).exists():
-        return Ran(seed, read_lines(folder / HISTORY), read_summary(folder), "")
+        summary = read_summary(folder)
+        return Ran(seed, read_lines(folder / HISTORY), summary, "", made_of(summary))
     if (folder / DIVERGED).exists():
-        why = (folder / DIVERGED).read_text(encoding="utf-8").strip()
-        return Ran(seed, read_lines(folder / HISTORY), {}, why)
+        why, _, made = (folder / DIVERGED).read_text(encoding="utf-8").partition("\n")
+        return Ran(seed, read_lines(folder / HISTORY), {}, why, json.loads(made or "{}"))
     raise HoldfastError(f"{folder} holds no finished run: run the comparison again to finish it")
 
 
@@ -101,7 +104,7 @@ def collect(
 
 def devices(runs: Iterable[Ran]) -> str:
     """Where the runs were made."""
-    return ", ".join(sorted({str(run.get("device")) for run in runs if run.get("device")}))
+    return ", ".join(sorted({run.made["device"] for run in runs if "device" in run.made}))
 
 
 def entry_record(plan: Plan, entry: Entry, runs: dict[str, list[Ran]], targets: Sequence[float]) -> dict[str, Any]:

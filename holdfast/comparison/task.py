@@ -22,7 +22,8 @@ from holdfast.folder import CONFIG, DIVERGED, SUMMARY, RunFolder
 from holdfast.history import Record
 from holdfast.method import Method
 from holdfast.play import Diverged
-from holdfast.rounds import agree, carry_out, deal
+from holdfast.provenance import made_here
+from holdfast.rounds import agree, carry_out, deal, pick_device
 
 # Settings in which a run on disk may differ from the task that finishes it.
 FREE = ("data_dir", "checkpoint_every", "compile", "workers", "states", "track")
@@ -111,7 +112,7 @@ class Bench:
                 task.config, task.method, fed, self.model, folder, resume, not resume, on_round=on_round, stop=stop
             )
         except Diverged as error:
-            folder.give_up(str(error))
+            folder.give_up(str(error), made_here(pick_device(task.config.device)))
             return "diverged", str(error)
         finally:
             make_room()

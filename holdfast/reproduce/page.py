@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.comparison.export import markdown_table
@@ -101,11 +101,23 @@ def wanting(whys: Sequence[str], where: str) -> str:
 
 
 def made_line(t: dict[str, Any]) -> str:
-    m = t["made"]
-    where = ", ".join(sorted({c["device"] for row in t["rows"] for c in row["cells"] if c.get("device")}))
-    commit = f", commit {m['commit']}" if m["commit"] else ""
-    note = f" {m['note']}" if m["note"] else ""
-    return f"Made {m['date']}{f' on {where}' if where else ''}, torch {m['torch']}{commit}.{note}"
+    """When, where and with what the numbers were made, as far as their runs say; nothing where there are none."""
+    cells = [c.get("made", []) for row in t["rows"] for c in row["cells"] if c["status"] in RAN]
+    leads = {"date": " ", "device": " on ", "torch": ", torch ", "commit": ", commit "}
+    known = "".join(f"{lead}{text}" for name, lead in leads.items() if (text := valued(cells, name)))
+    said = [f"Made{known}."] if known else []
+    return " ".join([*said, t["made"]["note"]]).strip() if cells else ""
+
+
+def valued(cells: Sequence[Sequence[Mapping[str, str]]], name: str) -> str:
+    """What the runs of some cells say of themselves; of how many cells, where it is not all of them.
+
+    >>> valued([[{"torch": "2.1"}], [{"torch": "2.2"}], [{"torch": "2.1"}, {"torch": "2.1"}], []], "torch")
+    '2.1 (2 cells) and 2.2 (1 cell)'
+    """
+    counts = Counter(value for runs in cells for value in {run[name] for run in runs if run.get(name)})
+    said = [value if n == len(cells) else f"{value} ({n} cell{'s' * (n > 1)})" for value, n in sorted(counts.items())]
+    return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:])))
 
 
 def published(c: dict[str, Any]) -> str:

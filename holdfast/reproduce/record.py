@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 import math
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import holdfast
-from holdfast.comparison.result import devices, read_run
+from holdfast.comparison.result import read_run
 from holdfast.folder import DIVERGED, SUMMARY
 from holdfast.reproduce.cells import PLACE, Cell, Part, cells, missing_data
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
 from holdfast.reproduce.paper import Paper, sides
 
-FORMAT = 1
+FORMAT = 2
 
 
 def table_record(
@@ -54,12 +49,6 @@ def table_record(
             for k, i in enumerate(part.rows)
         ],
         "not_asked": len(table.row) * len(table.columns) - len(every),
-        "made": {
-            "holdfast": holdfast.__version__,
-            "torch": torch.__version__,
-            "date": datetime.date.today().isoformat(),
-            "commit": commit(),
-        },
     }
 
 
@@ -85,7 +74,7 @@ def cell_record(cell: Cell, scale: str, seeds: Sequence[int] | None, out: Path) 
         why = missing_data(cell.config)
         return found | ({"status": "data absent", "why": why} if why else {})
     found |= {"folder": cell.folder, "settings": cell.settings(), "rounds": cell.config.rounds}
-    found |= {"seeds": [run.seed for run in runs], "device": devices(runs)}
+    found |= {"seeds": [run.seed for run in runs], "made": [run.made for run in runs]}
     broken = [run for run in runs if run.why]
     if broken:
         return found | {"status": "diverged", "why": f"{len(broken)} of {len(runs)} seeds: {broken[0].why}"}
@@ -117,15 +106,3 @@ def plain(value: float) -> float | str | None:
     if math.isnan(value):
         return None
     return "inf" if math.isinf(value) else value
-
-
-def commit() -> str:
-    """The version of this code: a commit where it is a git checkout, else empty."""
-    here = Path(__file__).parent
-    try:
-        said = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True, timeout=10
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return said.stdout.strip() if said.returncode == 0 else ""

@@ -48,7 +48,7 @@ def verdicts(tables: list[dict[str, Any]]) -> str:
 def section(t: dict[str, Any]) -> str:
     said = [f"### {t['paper']}, table {t['table']}: {caption(t)}", t["why_not"] or f"**{headline(t)}.**"]
     said += [] if t["why_not"] else [table_markdown(t)]
-    return "\n\n".join([*said, t["note"], made_line(t)]).replace("\n\n\n\n", "\n\n")
+    return "\n\n".join(part for part in (*said, t["note"], made_line(t)) if part)
 
 
 def stored(folder: Path) -> list[dict[str, Any]]:

@@ -85,11 +85,11 @@ def reproduce(
         if task.state() in ("new", "begun"):
             bench.check(task)
     with Lock(path):
-        write(path, wish, note, ran=False)
-        telling = Telling(watch or Watch(), lambda: write(path, wish, note, ran=True))
+        write(path, wish, note)
+        telling = Telling(watch or Watch(), lambda: write(path, wish, note))
         finished = run_all(runs, bench, jobs, telling, stop, light)
-        made = write(path, wish, note, telling.ran)
-    records = [record(wish, part, wish.seeds, path) | {"made": made[part.table.id]} for part in wish.parts]
+        notes = write(path, wish, note)
+    records = [record(wish, part, wish.seeds, path, notes[part.table.id]) for part in wish.parts]
     return Reproduction(path, records, wish.without, finished)
 
 
@@ -118,26 +118,25 @@ def asked(
     return Wish(paper, parts, without, scale, list(range(seeds)), dict(settings), chosen)
 
 
-def record(wish: Wish, part: Part, seeds: Sequence[int] | None, path: Path) -> dict[str, Any]:
-    return table_record(wish.paper, part, wish.scale, wish.changed, seeds, path)
+def record(wish: Wish, part: Part, seeds: Sequence[int] | None, path: Path, note: str) -> dict[str, Any]:
+    return table_record(wish.paper, part, wish.scale, wish.changed, seeds, path) | {"made": {"note": note}}
 
 
-def write(path: Path, wish: Wish, note: str, ran: bool) -> dict[str, Any]:
+def write(path: Path, wish: Wish, note: str) -> dict[str, str]:
     """Keep the tables, whole and with every seed, as they stand; those of other commands in the same folder stay.
 
-    Returns when and how each table of the wish was made: a command that has run nothing leaves that as it was.
+    Returns the note of each table of the wish: a command without one leaves it as it was.
     """
     before = {key(t): t for t in read(path / RESULT)}
     fresh = []
     for part in wish.parts:
-        t = record(wish, Part.whole(part.table), None, path)
-        old = before.pop(key(t), {"made": {"note": ""}})["made"]
-        made = t["made"] if ran or "date" not in old else old
-        fresh.append(t | {"made": made | {"note": note or old["note"]}})
+        t = record(wish, Part.whole(part.table), None, path, note)
+        old = before.pop(key(t), t)
+        fresh.append(t if note else t | {"made": {"note": old["made"]["note"]}})
     tables = [*before.values(), *fresh]
     write_whole(path / RESULT, json.dumps({"format": FORMAT, "tables": tables}, allow_nan=False, indent=1) + "\n")
     write_whole(path / PAGE, "\n".join(map(section, tables)))
-    return {t["table"]: t["made"] for t in fresh}
+    return {t["table"]: t["made"]["note"] for t in fresh}
 
 
 def key(t: dict[str, Any]) -> tuple[str, ...]:
@@ -207,7 +206,6 @@ class Telling(Watch):
     def __init__(self, watch: Watch, write: Callable[[], object]) -> None:
         self.watch, self.write = watch, write
         self.written = time.monotonic()
-        self.ran = False
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.watch.begin(tasks, states)
@@ -217,7 +215,6 @@ class Telling(Watch):
 
     def end(self, task: Task, state: str, why: str) -> None:
         self.watch.end(task, state, why)
-        self.ran = True
         if time.monotonic() > self.written + SAVED_EVERY:
             self.write()
             self.written = time.monotonic()

@@ -1,0 +1,81 @@
+"""A run says itself where it was made: the device, the day, and the versions of the code and of torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+import torch
+
+import holdfast
+from holdfast import provenance
+from holdfast.comparison.result import read_run
+from holdfast.comparison.task import Bench, Task
+from holdfast.config import Config
+from holdfast.errors import HoldfastError
+from holdfast.method import Method
+from holdfast.provenance import MADE, commit, described
+
+TINY = {"data": "digits", "model": "linear", "clients": 4, "cohort": 2, "steps": 1, "rounds": 2, "device": "cpu"}
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As if the code lay in a folder that is no checkout."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.delenv("HOLDFAST_COMMIT", raising=False)
+    commit.cache_clear()
+    yield tmp_path
+    commit.cache_clear()
+
+
+def test_a_summary_says_where_it_was_made(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_COMMIT", "abc1234\n")
+    holdfast.run(out="here", on_round=lambda record: os.environ.update(HOLDFAST_COMMIT="later"), **TINY)
+    commit.cache_clear()
+    found = json.loads(Path("here/summary.json").read_text())
+    want = {"device": "cpu", "date": date.today().isoformat(), "holdfast": holdfast.__version__}
+    want |= {"torch": torch.__version__, "commit": "abc1234"}
+    assert {name: found[name] for name in MADE} == want, "the code is that of the start"
+
+
+def test_looking_at_a_finished_run_does_not_make_it_anew(copied: Path) -> None:
+    first = holdfast.run(out="here", **TINY).summary
+    assert first["commit"] == ""
+    old = {k: v for k, v in first.items() if k != "torch"} | {"date": "2001-01-01"}
+    Path("here/summary.json").write_text(json.dumps(old))
+    again = holdfast.run(out="here", resume=True).summary
+    assert (again["date"], "torch" in again) == ("2001-01-01", False)
+    Path("here/summary.json").write_text("{")
+    with pytest.raises(HoldfastError, match=r"summary\.json is damaged: delete it; --resume writes it again"):
+        holdfast.run(out="here", resume=True)
+
+
+def test_the_commit_is_of_this_code_and_no_other(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for args in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *args], check=True)
+    said = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    monkeypatch.setenv("HOLDFAST_COMMIT", "other")
+    assert commit()
+    assert said.startswith(commit()), "git comes first"
+    Path("site-packages").mkdir()
+    assert described(copied / "site-packages") == "", "a folder in the checkout of someone else"
+
+
+def test_a_run_that_diverges_says_it_too(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_COMMIT", "abc1234")
+    task = Task(0, 0, "x", Config().changed(**TINY | {"model": "mlp", "steps": 5, "lr": 1e30}), Method(), Path("here"))
+    assert Bench().run(task, lambda record: None, lambda: False)[0] == "diverged"
+    found = read_run(Path("here"), 0)
+    assert "lower --lr" in found.why
+    assert "\n" not in found.why
+    assert (found.made["device"], found.made["commit"], set(found.made)) == ("cpu", "abc1234", set(MADE))
+    Path("here/diverged.txt").write_text("round 1: as it was kept before\n")
+    assert (read_run(Path("here"), 0).why, read_run(Path("here"), 0).made) == ("round 1: as it was kept before", {})
