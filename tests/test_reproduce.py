@@ -285,6 +285,7 @@ def test_published_ours_and_the_difference(toy: Path) -> None:
     assert "ours" not in cifar[0]
     assert one["reproduction"]
     text = Path("here/reproduce.md").read_text()
+    assert "\n| --- | --- | --- | ---: | ---: | ---: |\n" in text, "row, column and method are words"
     assert f"| 20 ± 0.5 | {sum(want) / 2:.2f} ± " in text
     assert "FULL SCALE, the paper's setting" in text
     assert "Accuracy of two methods\n" in text
@@ -625,6 +626,7 @@ def test_the_results_page_of_a_toy(toy: Path) -> None:
     tables("--scale", "full", "--out", "here", "--note", "Digits are small.")
     Path("results/toy.json").write_text(Path("here/reproduce.json").read_text())
     text = page(stored(Path("results")))
+    assert "\n| --- | --- | --- | ---: | ---: | --- |\n" in text, "table, claim, verdict and scale are words"
     for word in (
         "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods", "is not here: cifar100 (2)",
         "| toy, fig1 | Theory agrees. | **not tested** |", "Digits are small.", "FULL SCALE", "Made 2",

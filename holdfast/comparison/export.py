@@ -11,6 +11,10 @@ from typing import Any
 from holdfast.comparison.tables import NEVER, NONE, describe, notes, tables
 
 
+# Columns of words, which begin at the left; all others hold numbers.
+WORDS = ("method", "verdict", "compared with", "row", "column", "paper, table", "claim", "here", "scale")
+
+
 def markdown(found: dict[str, Any]) -> str:
     parts = ["# Comparison", describe(found), f"`{found['command']}`"]
     for table in tables(found):
@@ -21,7 +25,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    lines = [head, ["---" if name in WORDS else "---:" for name in head], *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
