@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastError
 from holdfast.reproduce.cells import Part, cells, merged
 from holdfast.reproduce.choose import choose
 from holdfast.reproduce.measure import Measure
-from holdfast.reproduce.page import claim
+from holdfast.reproduce.page import LEAK, claim, table_markdown
 from holdfast.reproduce.paper import load_paper, shelf
 from holdfast.reproduce.results import page, stored
 from holdfast.reproduce.run import read, reproduce
@@ -614,6 +614,15 @@ def test_every_table_runs_at_smoke_scale(paper: str, table: str, shared: Path) -
         for c in row["cells"]:
             if c["status"] == "run":
                 assert all(v is None or math.isfinite(v) for v in c["ours"]["values"])
+
+
+def test_only_what_leaks_is_said_to(shared: Path) -> None:
+    honest = reproduce("fnr", "leak-2", rows=["4"], columns=["FedAvg"], scale="smoke", out=shared / "fnr").tables
+    assert "LEAK" not in table_markdown(honest[0])
+    both = reproduce("fnr", "leak-2", rows=["4"], scale="smoke", out=shared / "fnr").tables
+    marks = {line.split(" | ")[1]: line.count("(LEAK)") for line in table_markdown(both[0]).splitlines()[2:4]}
+    assert marks == {"FNR-FL, leaking": 1, "FedAvg": 0}
+    assert table_markdown(both[0]).endswith(f"\n\n{LEAK}")
 
 
 # -- results --------------------

@@ -13,6 +13,7 @@ from holdfast.config import FIELDS
 
 RAN = ("run", "diverged")  # cells with a number of ours, or with the reason why there is none
 
+LEAK = "Numbers marked LEAK are of runs that use test data in training: their accuracy means nothing."
 RULE = (
     "A claim is a list of comparisons, “A is better than B”, each tested in every row (or column) where both were run, "
     "by the mean over the seeds. It *holds* when all of them are seen, *holds partly* when at least half are, and "
@@ -71,7 +72,7 @@ def table_markdown(t: dict[str, Any]) -> str:
     parts = [markdown_table(head, lines)] if lines else []
     parts += [text for text in (rest(t), "\n".join(notes)) if text]
     if any(c.get("leaks_test_data") for row in t["rows"] for c in row["cells"]):
-        parts.append("LEAK: these runs use test data in training; their accuracy means nothing.")
+        parts.append(LEAK)
     return "\n\n".join(parts)
 
 
