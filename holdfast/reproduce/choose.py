@@ -10,7 +10,8 @@ from holdfast.comparison.plan import words
 from holdfast.errors import HoldfastError
 
 NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")  # 3, or 3-5
-CLOSEST = 6  # names in an error
+RANGE = re.compile(r"\d+\s*(-|\.\.|:|to\b)")  # what may be meant as 3-5
+CLOSEST = 3  # names in an error
 LIKE = 0.6  # from 0 to 1: less is another name, not a slip
 
 
@@ -65,32 +66,45 @@ def matching(text: str, tables: Mapping[str, Sequence[str]]) -> dict[str, set[in
 
 
 def no_such(kind: str, text: str, tables: Mapping[str, Sequence[str]], paper: str) -> HoldfastError:
+    """One line: what of the text is wrong, how much there is, or which names are closest."""
+    names = list(dict.fromkeys(name for own in tables.values() for name in own))
+    text = wrong(text, {name.lower() for name in names})
     many = len(tables) > 1
     where = "in the tables" if many else f"in table {next(iter(tables))}"
     most = max(map(len, tables.values()))
-    if NUMBERS.fullmatch(text.strip()) or not most:
+    numbers = NUMBERS.fullmatch(text)
+    if numbers and int(numbers[1]) > int(numbers[2] or numbers[1]):
+        hint = f"a range goes up: {numbers[2]}-{numbers[1]}"
+    elif numbers or not most:
         hint = f"{'they have at most' if many else 'it has'} {most}"
+    elif RANGE.match(text) and not like(text, names):
+        hint = "a range is two numbers, such as 2-5"
     else:
-        numbered = {name: f"{i} {name}" for names in tables.values() for i, name in enumerate(names, start=1)}
-        hint = nearest(text, {name: name for name in numbered} if many else numbered)
+        hint = nearest(text, names)
     return HoldfastError(f"no {kind} {text!r} {where}; {hint}; {see(paper)}")
+
+
+def wrong(text: str, known: set[str]) -> str:
+    """The first item that is nothing, of a list with some that are; else the whole text, a name with commas."""
+    bad = [item for item in words(text) if not NUMBERS.fullmatch(item) and item.lower() not in known]
+    return bad[0] if 0 < len(bad) < len(words(text)) else text.strip()
 
 
 def see(paper: str) -> str:
     return f"see: holdfast reproduce {paper} --list"
 
 
-def nearest(text: str, names: Mapping[str, str]) -> str:
-    """The few names, as they are to be shown, that are like a text or have a piece that is; else the first few.
+def nearest(text: str, names: Sequence[str]) -> str:
+    """The few names, or pieces of names, that are like a text, the best first; else the first few names.
 
-    >>> nearest("fedporx", {"IID, FedAvg": "1 IID, FedAvg", "IID, FedProx": "2 IID, FedProx"})
-    'the closest: 2 IID, FedProx'
+    >>> nearest("fedporx", ["MNIST, IID, FedAvg", "MNIST, IID, FedProx"]), nearest("Venus", ["IID, FedAvg"])
+    ('the closest: FedProx', 'the first: IID, FedAvg')
     """
+    near = like(text, names)
+    return f"the closest: {'; '.join(near)}" if near else f"the first: {'; '.join(names[:CLOSEST])}"
 
-    def likeness(name: str) -> float:
-        pieces = (name, *re.split(r", | \+ ", name))
-        return max(difflib.SequenceMatcher(None, text.lower(), piece.lower()).ratio() for piece in pieces)
 
-    near = sorted((name for name in names if likeness(name) >= LIKE), key=likeness, reverse=True)
-    listed = "; ".join(names[name] for name in (near or list(names))[:CLOSEST])
-    return f"the closest: {listed}" if near else f"the first: {listed}"
+def like(text: str, names: Sequence[str]) -> list[str]:
+    """Names and pieces of names that a text may be a slip of; a piece chooses all names that have it."""
+    pieces = {piece.lower(): piece for name in names for piece in (*re.split(r", | \+ ", name), name)}
+    return [pieces[low] for low in difflib.get_close_matches(text.lower(), pieces, CLOSEST, LIKE)]

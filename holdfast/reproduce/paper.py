@@ -83,7 +83,7 @@ class Paper:
         for table in self.table:
             if table.id.lower() == id.lower():
                 return table
-        near = nearest(id, {table.id: table.id for table in self.table})
+        near = nearest(id, [table.id for table in self.table])
         raise HoldfastError(f"{self.name} has no table {id!r}; {near}; {see(self.name)}")
 
 
