@@ -279,10 +279,13 @@ def test_the_list_names_everything(toy: Path) -> None:
     text = rep("--list", "--scale", "full").out
     for word in (
         "table 1: Accuracy", "column 2 40%: fedbug(0.4)", "row 2 IID, FedProx, the usual: prox(0.01); split=iid",
-        "absent: no data from there", "row 4 CIFAR-100", "absent: cifar100 is not here", "scale small: rounds=3",
-        "holdfast theory fedbug", "setting: data=digits", "Nothing is left open.",
+        "absent: no data from there", "row 4 CIFAR-100: data=cifar100, model=cnn; data absent\n",
+        "scale small: rounds=3", "holdfast theory fedbug", "setting: data=digits", "Nothing is left open.",
     ):  # fmt: skip
         assert word in text
+    assert text.endswith("\n\nThe data of 2 cells is not here: cifar100 (2); see: holdfast data list\n")
+    assert text.count("not here") == 1
+    assert "not here" not in rep("--list", "--table", "II").out
 
 
 # -- running --------------------

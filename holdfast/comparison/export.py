@@ -10,7 +10,6 @@ from typing import Any
 
 from holdfast.comparison.tables import NEVER, NONE, describe, notes, tables
 
-
 # Columns of words, which begin at the left; all others hold numbers.
 WORDS = ("method", "verdict", "compared with", "row", "column", "paper, table", "claim", "here", "scale")
 

@@ -17,7 +17,7 @@ from holdfast.comparison.watch import Lines, Watch
 from holdfast.config import from_text
 from holdfast.errors import HoldfastError
 from holdfast.reproduce.cells import Part, cells, missing_data
-from holdfast.reproduce.page import headline
+from holdfast.reproduce.page import headline, wanting
 from holdfast.reproduce.paper import SCALES, Paper, load_paper, shelf
 from holdfast.reproduce.run import PAGE, reproduce, section
 
@@ -121,7 +121,8 @@ def changes(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def list_paper(paper: Paper, ids: Sequence[str] | None, scale: str, settings: dict[str, Any]) -> None:
-    """Every table, row, column and setting, in plain text."""
+    """Every table, row, column and setting, in plain text; at the end the data sets that are not here."""
+    lacking: list[str] = []
     print(f"{paper.title}\n\n{paper.notes.strip()}\n")
     print(f"setting: {pairs(paper.setting)}")
     for name, values in paper.scale.items():
@@ -134,12 +135,16 @@ def list_paper(paper: Paper, ids: Sequence[str] | None, scale: str, settings: di
             print(f"  measure: {table.measure} [{table.unit}]" + (f"; {pairs(table.set)}" if table.set else ""))
         for i, column in enumerate(table.columns, start=1):
             print(f"  column {i} {column.name}: {added(column.method, column.set)}")
-        missing = {
-            c.row: missing_data(c.config) for c in cells(paper, Part.whole(table), scale, settings) if not c.absent
-        }
-        for i, row in enumerate(table.row, start=1):
-            why = row.absent or missing.get(i - 1, "")
-            print(f"  row {i} {row.name}: {added(row.method, row.set)}{f'; absent: {why}' if why else ''}")
+        every = [
+            (c.row, missing_data(c.config)) for c in cells(paper, Part.whole(table), scale, settings) if not c.absent
+        ]
+        lacking += [why for _, why in every if why]
+        missing = {i for i, why in every if why}
+        for i, row in enumerate(table.row):
+            why = f"; absent: {row.absent}" if row.absent else "; data absent" if i in missing else ""
+            print(f"  row {i + 1} {row.name}: {added(row.method, row.set)}{why}")
+    if lacking:
+        print(f"\nThe {wanting(lacking, 'here')}; see: holdfast data list")
 
 
 def added(method: str, values: dict[str, Any]) -> str:
