@@ -25,11 +25,11 @@ from test_sources_writers import write_idx
 from holdfast.errors import HoldfastError
 from holdfast.reproduce.cells import Part, cells, merged
 from holdfast.reproduce.choose import choose
-from holdfast.reproduce.measure import Measure
+from holdfast.reproduce.measure import PLAIN, REACHED, SAID, Measure
 from holdfast.reproduce.page import LEAK, claim, table_markdown
 from holdfast.reproduce.paper import load_paper, shelf
 from holdfast.reproduce.results import page, stored
-from holdfast.reproduce.run import read, reproduce
+from holdfast.reproduce.run import SHARED, read, reproduce
 
 ROOT = Path(__file__).resolve().parents[1]
 TOY = """
@@ -675,6 +675,36 @@ def test_tables_of_the_first_format_can_be_read(toy: Path) -> None:
     rep("--table", "II", "--out", "here")
     assert [t["made"]["note"] for t in read(file)] == ["An attic.", ""]
     assert "An attic." in rep("--table", "1", "--out", "here", "--collect").out
+
+
+def test_what_is_measured_is_said_in_words(toy: Path) -> None:
+    said = rep("--table", "1", "--rows", "1", "--out", "here")
+    assert (
+        "\nprogress: accuracy of the newest round; in the tables: mean accuracy of the last five rounds\n" in said.err
+    )
+    for text in (said.out, said.err, Path("here/reproduce.md").read_text()):
+        assert "; measure: mean accuracy of the last five rounds" in text
+    assert "last5" not in said.out + said.err
+    said = rep("--table", "II", "--out", "here")
+    assert "progress" not in said.err, "it shares its runs with table 1: none is left"
+    to = "rounds to reach an accuracy of"
+    assert f"; measure: {to} 99.9%, accuracy · 10⁴ per second, {to} 5%" in said.out
+    assert f"  measure: {to} 99.9% [rounds]; split=iid\n" in rep("--list").out
+
+
+def test_every_measure_has_words() -> None:
+    for name in (*PLAIN, *REACHED):
+        assert name in SAID
+
+
+def test_cells_that_share_a_run_are_explained(toy: Path) -> None:
+    rep("--table", "1", "--rows", "2", "--out", "here")
+    assert SHARED not in Path("here/reproduce.md").read_text()
+    rep("--table", "II", "--out", "here")
+    rep("--table", "1", "--rows", "2", "--out", "here")
+    text = Path("here/reproduce.md").read_text()
+    assert "| IID, FedAvg | 0% | " in text, "the run of table II"
+    assert text.startswith(f"{SHARED}\n## toy, table ")
 
 
 def test_measures() -> None:

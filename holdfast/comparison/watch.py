@@ -24,6 +24,9 @@ class Watch:
     def end(self, task: Task, state: str, why: str) -> None:
         """After every run: ``finished``, ``stopped`` or ``diverged``."""
 
+    def say(self, text: str) -> None:
+        """A remark on all runs."""
+
     def close(self) -> None:
         """After the last run, or when they were stopped."""
 

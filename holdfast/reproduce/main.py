@@ -17,6 +17,7 @@ from holdfast.comparison.watch import Lines, Watch
 from holdfast.config import from_text
 from holdfast.errors import HoldfastError
 from holdfast.reproduce.cells import Part, cells, missing_data
+from holdfast.reproduce.measure import Measure
 from holdfast.reproduce.page import headline, wanting
 from holdfast.reproduce.paper import SCALES, Paper, load_paper, shelf
 from holdfast.reproduce.run import PAGE, reproduce, section
@@ -132,7 +133,9 @@ def list_paper(paper: Paper, ids: Sequence[str] | None, scale: str, settings: di
         if table.why_not:
             print(f"  cannot be run: {table.why_not}")
         if table.row:
-            print(f"  measure: {table.measure} [{table.unit}]" + (f"; {pairs(table.set)}" if table.set else ""))
+            unit = f" [{table.unit}]" if table.unit else ""
+            said = Measure.parse(table.measure, table.id).words
+            print(f"  measure: {said}{unit}" + (f"; {pairs(table.set)}" if table.set else ""))
         for i, column in enumerate(table.columns, start=1):
             print(f"  column {i} {column.name}: {added(column.method, column.set)}")
         every = [

@@ -17,6 +17,21 @@ SCORES = (*ACCURACIES, "personal", "by_class")  # fractions of 1, published in p
 REACHED = ("rounds_to", "seconds_to", "bytes_to")
 PLAIN = (*SCORES, "kappa", "rho", "seconds", "seconds_per_round", "bytes")
 LESS = (*REACHED, "seconds", "seconds_per_round", "bytes")  # where less is better
+SAID = {
+    "final": "accuracy after the last round",
+    "best": "best accuracy of any round",
+    "last5": "mean accuracy of the last five rounds",
+    "personal": "mean accuracy of the clients' own copies",
+    "by_class": "accuracy in every class after the last round",
+    "kappa": "accuracy · 10⁴ per second",
+    "rho": "accuracy · 10⁴ per MB",
+    "seconds": "seconds of all rounds",
+    "seconds_per_round": "seconds per round",
+    "bytes": "traffic of all rounds",
+    "rounds_to": "rounds to reach an accuracy of",
+    "seconds_to": "seconds to reach an accuracy of",
+    "bytes_to": "traffic to reach an accuracy of",
+}
 PATTERN = re.compile(r"(?P<name>[a-z0-9_]+)(?:\((?P<at>[0-9.]+)\))?|drift\.(?P<drift>\w+)")
 
 
@@ -38,6 +53,19 @@ class Measure:
             known = ", ".join((*PLAIN, *(f"{r}(0.6)" for r in REACHED), "drift.<name>"))
             raise HoldfastError(f"{where}: unknown measure {text!r}; known: {known}")
         return cls(name, at)
+
+    def __str__(self) -> str:
+        return self.name if self.at is None else f"{self.name}({self.at:g})"
+
+    @property
+    def words(self) -> str:
+        """For people.
+
+        >>> Measure("last5").words, Measure("rounds_to", 0.6).words, Measure("drift.cosine").words
+        ('mean accuracy of the last five rounds', 'rounds to reach an accuracy of 60%', 'drift, cosine')
+        """
+        said = SAID.get(self.name, self.name.replace(".", ", "))
+        return said if self.at is None else f"{said} {100 * self.at:g}%"
 
     @property
     def less_is_better(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NEVER, NONE, number
 from holdfast.config import FIELDS
+from holdfast.reproduce.measure import Measure
 
 RAN = ("run", "diverged")  # cells with a number of ours, or with the reason why there is none
 
@@ -37,8 +38,14 @@ def headline(t: dict[str, Any]) -> str:
     }[t["scale"]]
     return (
         f"{what}{changed}. Data: {data}; model: {models}; rounds: {', '.join(map(str, rounds))}; "
-        f"seeds: {', '.join(map(str, seeds))}; measure: {t['measure']}"
+        f"seeds: {', '.join(map(str, seeds))}; measure: {measured(t)}"
     )
+
+
+def measured(t: dict[str, Any]) -> str:
+    """What the numbers that were run are, in words."""
+    texts = [c.get("measure", t["measure"]) for row in t["rows"] for c in row["cells"] if "seeds" in c]
+    return ", ".join(dict.fromkeys(Measure.parse(text, t["table"]).words for text in texts))
 
 
 def caption(t: dict[str, Any]) -> str:

@@ -74,6 +74,7 @@ def cell_record(cell: Cell, scale: str, seeds: Sequence[int] | None, out: Path) 
         why = missing_data(cell.config)
         return found | ({"status": "data absent", "why": why} if why else {})
     found |= {"folder": cell.folder, "settings": cell.settings(), "rounds": cell.config.rounds}
+    found |= {"measure": str(cell.measure)}
     found |= {"seeds": [run.seed for run in runs], "made": [run.made for run in runs]}
     broken = [run for run in runs if run.why]
     if broken:

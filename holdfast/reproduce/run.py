@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,10 @@ from holdfast.reproduce.record import FORMAT, done, table_record
 
 SAVED_EVERY = 10.0  # seconds between two writings of the tables while runs go on
 RESULT, PAGE = "reproduce.json", "reproduce.md"
+SHARED = (
+    "Cells of equal settings share a run: one that no command asked for is listed, too, where the run of another cell "
+    "gives its number.\n"
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,8 @@ def reproduce(
             bench.check(task)
     with Lock(path):
         write(path, wish, note)
-        telling = Telling(watch or Watch(), lambda: write(path, wish, note))
+        measures = dict.fromkeys(cell.measure.words for cell in wish.chosen)
+        telling = Telling(watch or Watch(), lambda: write(path, wish, note), measures)
         finished = run_all(runs, bench, jobs, telling, stop, light)
         notes = write(path, wish, note)
     records = [record(wish, part, wish.seeds, path, notes[part.table.id]) for part in wish.parts]
@@ -135,8 +140,14 @@ def write(path: Path, wish: Wish, note: str) -> dict[str, str]:
         fresh.append(t if note else t | {"made": {"note": old["made"]["note"]}})
     tables = [*before.values(), *fresh]
     write_whole(path / RESULT, json.dumps({"format": FORMAT, "tables": tables}, allow_nan=False, indent=1) + "\n")
-    write_whole(path / PAGE, "\n".join(map(section, tables)))
+    write_whole(path / PAGE, "\n".join([*([SHARED] if shared(tables) else []), *map(section, tables)]))
     return {t["table"]: t["made"]["note"] for t in fresh}
+
+
+def shared(tables: Sequence[dict[str, Any]]) -> bool:
+    """Whether a run stands behind several numbers."""
+    runs = [c["folder"] for t in tables for row in t["rows"] for c in row["cells"] if "seeds" in c]
+    return len(set(runs)) < len(runs)
 
 
 def key(t: dict[str, Any]) -> tuple[str, ...]:
@@ -201,14 +212,19 @@ def refuse_without_data(wish: Wish, path: Path) -> None:
 
 
 class Telling(Watch):
-    """Writes the tables now and then when a run ends, so that a command that is cut off leaves them."""
+    """Writes the tables now and then when a run ends, so that a command that is cut off leaves them.
 
-    def __init__(self, watch: Watch, write: Callable[[], object]) -> None:
-        self.watch, self.write = watch, write
+    At the start it says what the tables measure, since the progress of a run is told by its accuracy.
+    """
+
+    def __init__(self, watch: Watch, write: Callable[[], object], measures: Iterable[str]) -> None:
+        self.watch, self.write, self.measures = watch, write, measures
         self.written = time.monotonic()
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.watch.begin(tasks, states)
+        if {*states} & {"new", "begun"}:
+            self.watch.say(f"progress: accuracy of the newest round; in the tables: {', '.join(self.measures)}")
 
     def round(self, task: Task, record: Record) -> None:
         self.watch.round(task, record)
