@@ -557,6 +557,20 @@ def test_light_comparisons_keep_no_checkpoints():
     assert stamps("here") == before
 
 
+def test_what_the_seconds_hold_is_said_and_a_ratio_is_the_mean_of_the_seeds():
+    for seeds, means in (("1", False), ("2", True)):
+        said = good("compare", "fedavg", *TINY, "--seeds", seeds, "--out", seeds, "--targets", "0.01")
+        for text in (said.err, (Path(seeds) / "compare.md").read_text()):
+            assert "what a run's first round takes to warm up and to compile" in " ".join(text.split())
+            assert ("means of the ratio of every seed" in text) == means
+        (entry,) = found(seeds)["entries"]
+        played = [[line["seconds"] for line in lines(Path(seeds) / run)] for run in entry["runs"]]
+        final = entry["accuracy"]["final"]["values"]
+        whole = [a * 1e4 / sum(p) for a, p in zip(final, played, strict=True)]
+        assert entry["kappa"]["mean"] == pytest.approx(statistics.fmean(whole))
+        assert entry["targets"][0]["seconds"] == pytest.approx([p[0] for p in played]), "the first round counts"
+
+
 # -- bad input --------------------
 @pytest.mark.parametrize(
     ("args", "said"),

@@ -93,6 +93,7 @@ def test_a_run(ran: Path) -> None:
     assert percent(summary["final_accuracy"]) in found.text
     assert percent(summary["best_accuracy"]) in found.text
     assert "dirichlet(0.2) over 20 clients" in found.text
+    assert "ratio of every seed" not in found.text
     for measure in MEASURES:
         assert measure.meaning in found.text
     assert (ran / "config.toml").read_text().splitlines()[0] in found.text
@@ -107,6 +108,8 @@ def test_a_comparison(compared: Path) -> None:
         assert f"{100 * final['mean']:.1f} ± {100 * final['std']:.1f} %" in found.text
     assert made["command"] in found.text
     assert "3 seeds" in found.text
+    assert "what a run's first round takes to warm up and to compile" in found.text
+    assert "each a mean of the ratio of every seed" in found.text
     assert "Least time" not in found.text, "it would name whoever did not pay for warming up"
     for measure in MEASURES:
         assert measure.meaning in found.text
