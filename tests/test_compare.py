@@ -9,6 +9,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
@@ -32,11 +33,16 @@ from torch import nn
 import holdfast
 from holdfast.batches import Plan
 from holdfast.cli.compare import again, view
+from holdfast.cli.live import LiveTable
 from holdfast.comparison.export import escaped
 from holdfast.comparison.fit import fit, folded
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.tables import tables
-from holdfast.comparison.watch import Watch
+from holdfast.comparison.task import Task
+from holdfast.comparison.watch import Lines, Watch, standing
+from holdfast.config import Config
+from holdfast.history import Record
+from holdfast.method import as_method
 from holdfast.simulation import Simulation
 
 COMMAND = Path(sys.executable).with_name("holdfast")
@@ -281,6 +287,45 @@ def test_ctrl_c_stops_and_says_how_to_go_on(jobs: str):
     assert not Path("here/compare.json").exists()
     assert "what there is so far: holdfast report here" in err
     good("report", "here")
+
+
+def test_what_goes_on_says_how_it_stands(capsys: pytest.CaptureFixture):
+    methods, settings = ["fedavg", "scaffold", "fedbug"], SET | {"rounds": 4, "out": "here"}
+    played: list[int] = []
+
+    class Count(Lines):
+        def round(self, task: Task, record: Record) -> None:
+            played.append(record.round)
+
+    def starts(stop: int, **more: Any) -> str:
+        played.clear()
+        holdfast.compare(methods, **settings | more, watch=Count(), stop=lambda: len(played) + 1 >= stop)
+        return capsys.readouterr().err.splitlines()[0]
+
+    assert starts(6, seeds=2) == "6 runs"
+    assert starts(1, seeds=2) == "6 runs: 1 done, 1 goes on at round 3, 4 to begin"
+    shutil.rmtree("here/scaffold/seed-0/checkpoint")
+    assert starts(99, seeds=2) == "6 runs: 1 done, 5 to begin", "nothing to go on from"
+    assert starts(99, seeds=2) == "6 runs: 6 done"
+    assert starts(99, seeds=1, out="there") == "3 runs"
+
+
+def test_several_runs_that_go_on(tmp_path: Path):
+    method = as_method("fedavg")
+    tasks = [Task(0, 0, "fedavg", Config(seed=s), method, tmp_path / str(s)) for s in range(3)]
+    for task, kept in zip(tasks, (4, 11, 11), strict=True):
+        folder = task.folder / "checkpoint"
+        folder.mkdir(parents=True)
+        for number in (kept - 1, kept):
+            (folder / f"round-{number:06d}.json").write_text("")
+    assert standing(tasks, ["begun"] * 3) == "3 runs: 3 go on at rounds 5 to 12"
+    assert standing(tasks[1:], ["begun"] * 2) == "2 runs: 2 go on at round 12"
+    assert standing(tasks[:1], ["new"]) == "1 run"
+    table = LiveTable(Console(file=StringIO()))
+    table.begin(tasks, ["new", "begun", "new"])
+    table.close()
+    assert "3 runs: 1 goes on at round 12, 2 to begin" in table.live.console.file.getvalue()
+    assert table.rows[0].played == {1: 11}
 
 
 def test_the_command_to_go_on_names_the_folder_and_overwrites_nothing():

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.comparison.task import Task
-from holdfast.comparison.watch import Lines, Watch
+from holdfast.comparison.watch import Lines, Watch, standing
 from holdfast.history import Record
 
 
@@ -46,6 +46,9 @@ class LiveTable(Watch):
             row.total += task.config.rounds
             if state in ("finished", "diverged"):
                 self.end(task, state, "")
+            elif state == "begun":
+                row.played[task.config.seed] = task.kept()
+        self.live.console.print(standing(tasks, states), highlight=False)
         self.live.start()
 
     def round(self, task: Task, record: Record) -> None:
