@@ -17,9 +17,11 @@ from studies import study, write
 from test_cli import call, good, lines
 
 import holdfast
+from holdfast.cli.compare import command as compare_command
 from holdfast.cli.options import given
 from holdfast.cli.run import command as run_command
 from holdfast.comparison import tables as terminal
+from holdfast.comparison.compare import tabulate
 from holdfast.comparison.stats import spread
 from holdfast.comparison.tables import NEVER
 from holdfast.comparison.task import Task
@@ -289,6 +291,28 @@ def test_a_comparison_that_is_not_finished(tmp_path: Path) -> None:
     final = [history["fedavg", s][-1] for s in range(SEEDS)]
     assert plus_minus(spread(final)) in page
     assert shlex.split(made["command"])[-2:] == ["--out", str(folder)]
+
+
+def test_the_command_to_go_on_is_all_that_was_asked_and_stands_once(tmp_path: Path) -> None:
+    asked = ["--targets", "0.3,0.125", "--jobs", "2", "--light"]
+    settings = {"rounds": 2, "clients": 6, "cohort": 2, "epochs": 1, "out": tmp_path, "seeds": 2}
+    more = {"targets": [0.3, 0.125], "jobs": 2, "light": True}
+    one = holdfast.compare(["fedavg"], **settings, **more)
+    assert shlex.split(one.record["command"])[-7:-2] == asked
+    assert shlex.split(tabulate(tmp_path).record["command"])[-7:-2] == asked
+    holdfast.compare(["fedavg", "fedbug"], **settings, **more, stop=lambda: True)
+    made = read_study(tmp_path)
+    assert "progress" in made
+    assert made["targets"] == [0.3, 0.125]
+    words = shlex.split(made["command"])
+    assert words[-7:-2] == asked
+    compare_command.make_context("compare", words[2:])  # it is understood
+    assert read(holdfast.report(tmp_path)).text.count("holdfast compare") == 1
+    holdfast.compare(["fedavg", "fedbug"], **settings)
+    made = read_study(tmp_path)
+    assert "progress" not in made
+    assert not {"--targets", "--jobs", "--light"} & {*shlex.split(made["command"])}, "this time none was asked"
+    assert read(holdfast.report(tmp_path)).text.count("holdfast compare") == 1
 
 
 def test_a_comparison_of_which_no_method_is_done(tmp_path: Path) -> None:
