@@ -407,6 +407,11 @@ def test_a_damaged_comparison(tmp_path: Path, change: dict, says: str) -> None:
 
 def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
     (tmp_path / "empty").mkdir()
+    for run in ("reproduced/cell/seed-0", "reproduced/cell/seed-1", "many/b", "many/a/fedavg/seed-0"):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "config.toml").write_text("")
+    (tmp_path / "reproduced" / "reproduce.json").write_text("{}")
+    (tmp_path / "many" / "a" / "plan.json").write_text("{}")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "plan.json").write_text("{}")
     stopped(tmp_path / "planned", rounds=1)
@@ -422,7 +427,13 @@ def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
     (tmp_path / "file").write_text("")
     cases = {
         (str(tmp_path / "nowhere"),): "is no folder",
-        (str(tmp_path / "empty"),): "holds neither a run",
+        (
+            str(tmp_path / "empty"),
+        ): "holds neither a run (config.toml and history.jsonl) nor a comparison (compare.json, "
+        "or plan.json until it is finished)\n",
+        (str(tmp_path / "reproduced"),): f"its tables are in {tmp_path}/reproduced/reproduce.md; a single run can be "
+        f"reported, such as `holdfast report {tmp_path}/reproduced/cell/seed-0`",
+        (str(tmp_path / "many"),): f"try `holdfast report {tmp_path}/many/a`",
         (str(tmp_path / "begun"),): "plan.json is damaged",
         (str(tmp_path / "planned"),): "has no evaluated rounds yet",
         (str(tmp_path / "broken"),): "cannot read",
