@@ -472,6 +472,15 @@ def test_a_narrow_terminal_breaks_no_number(width: int, diverged: bool):
             assert fitted.table == table
 
 
+@pytest.mark.parametrize(("width", "words"), [(70, "none seen"), (80, "none seen"), (200, "no difference seen")])
+def test_a_verdict_is_never_broken(width: int, words: str):
+    console = Console(width=width, file=StringIO())
+    console.print(view(fit(tables(made_up())[0], width)))
+    rows = [line for line in console.file.getvalue().splitlines() if "[" in line]
+    assert len(rows) == 2
+    assert all(row.endswith(f"  {words}") for row in rows), rows
+
+
 def test_names_of_methods_break_between_their_parts():
     assert folded("fedbug(0.4)+prox(0.01)+scaffold, lr=0.1", 13) == "fedbug(0.4)+\nprox(0.01)+\nscaffold,\nlr=0.1"
     assert folded("fedbug(0.4)", 12) == "fedbug(0.4)"
