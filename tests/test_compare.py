@@ -328,6 +328,25 @@ def test_several_runs_that_go_on(tmp_path: Path):
     assert table.rows[0].played == {1: 11}
 
 
+def test_a_row_of_the_live_table_is_a_line_at_80_columns(tmp_path: Path):
+    console = Console(file=StringIO(), width=80)
+    table = LiveTable(console)
+    tasks = [
+        Task(row, 0, label, Config(rounds=150), as_method(label), tmp_path / label)
+        for row, label in enumerate(("fedavg", "fedbug(0.4)+scaffold"))
+    ]
+    table.begin(tasks, ["new", "new"])
+    table.close()
+    for task in tasks:
+        table.rows[task.row].accuracy[0] = 0.5
+        table.round(task, Record(149, 0.716, 1.0, 1.0, 0.1, 1, 1, [0]))
+    console.file.truncate(0)
+    console.print(table.view())
+    told = [line for line in console.file.getvalue().splitlines() if "seed" in line]
+    assert [line.split()[0] for line in told] == ["fedavg", "fedbug(0.4)+scaffold"]
+    assert all(line.endswith("seed 0, round 149: 71.6%") for line in told), told
+
+
 def test_the_command_to_go_on_names_the_folder_and_overwrites_nothing():
     folder = Path("runs/compare digits")
     assert again(["fedavg", "--jobs", "2"], folder, unnamed=False) == "holdfast compare fedavg --jobs 2"

@@ -247,7 +247,7 @@ def test_a_run_says_of_how_many_scores_its_mean_is(tmp_path: Path) -> None:
 ROUNDS, SEEDS = 4, 2
 
 
-def stopped(folder: Path, rounds: int) -> Path:
+def stopped(folder: Path, rounds: int, targets: list[float] | None = None) -> Path:
     """A comparison of three methods that is stopped after so many rounds of all its runs together."""
     played: list[int] = []
 
@@ -257,7 +257,7 @@ def stopped(folder: Path, rounds: int) -> Path:
 
     holdfast.compare(
         ["fedavg", "fedbug(0.4)", "scaffold"], seeds=SEEDS, rounds=ROUNDS, clients=6, cohort=2, epochs=1, drift=True,
-        out=folder, watch=Count(), stop=lambda: len(played) + 1 >= rounds,
+        out=folder, targets=targets, watch=Count(), stop=lambda: len(played) + 1 >= rounds,
     )  # fmt: skip
     assert len(played) == rounds
     assert not (folder / "compare.json").exists()
@@ -316,7 +316,7 @@ def test_the_command_to_go_on_is_all_that_was_asked_and_stands_once(tmp_path: Pa
 
 
 def test_a_comparison_of_which_no_method_is_done(tmp_path: Path) -> None:
-    folder = stopped(tmp_path, rounds=ROUNDS + 2)
+    folder = stopped(tmp_path, rounds=ROUNDS + 2, targets=[0.5])
     with (folder / "fedbug-0.4/seed-0/history.jsonl").open("a") as file:
         file.write('{"round": 3, "test_acc')  # being written
     found = read(holdfast.report(folder))
@@ -324,6 +324,7 @@ def test_a_comparison_of_which_no_method_is_done(tmp_path: Path) -> None:
     assert "There are no results and costs yet" in found.text
     ids = [a.get("id") for tag, a in found.tags if tag == "section"]
     assert ids == ["missing", "accuracy", "loss", "split", "drift", "setup"]
+    assert "· ·" not in read(holdfast.report(stopped(tmp_path / "young", rounds=2))).text, "no device is known yet"
     assert [line.label for line in charts.accuracy(read_study(folder))[0].series] == ["fedavg", "fedbug(0.4)"]
 
 
