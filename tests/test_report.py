@@ -243,6 +243,16 @@ def test_a_run_says_of_how_many_scores_its_mean_is(tmp_path: Path) -> None:
         assert f"mean of the last {last} 0." in good(*args, "--rounds", rounds, "--out", str(tmp_path / rounds)).err
 
 
+def test_a_sweep_says_whom_its_points_are_compared_with(tmp_path: Path) -> None:
+    settings = {"sweep": {"lr": [0.1, 0.2]}, "seeds": 2, "rounds": 1, "clients": 6, "cohort": 2, "steps": 1}
+    two = holdfast.compare(["fedavg", "scaffold"], out=tmp_path / "two", **settings)
+    one = holdfast.compare(["fedavg"], out=tmp_path / "one", **settings)
+    assert two.entries[3]["difference"]["to"] == "fedavg, lr=0.2"
+    assert "to the first method at the same point of the sweep," in read(holdfast.report(two.folder)).text
+    assert one.entries[1]["difference"]["to"] == "fedavg, lr=0.1"
+    assert "to the first point on the same federation," in read(holdfast.report(one.folder)).text
+
+
 # -- comparisons that are not finished -------------------------------------------------------------------------------
 ROUNDS, SEEDS = 4, 2
 
