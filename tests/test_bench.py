@@ -9,18 +9,23 @@ from pathlib import Path
 import pytest
 from test_cli import call, good
 
-from holdfast.bench import ceiling, cpu, main, scale
+from holdfast.bench import ceiling, cpu, main, scale, start
 from holdfast.bench.apart import Apart
-from holdfast.bench.row import Row, markdown
+from holdfast.bench.row import Row
 from holdfast.bench.workload import fastest, images, plain_round
 
 
-def test_a_table_per_suite():
-    rows = [Row("one", "a", 2.0, "ms", 5.0, "note"), Row("one", "b", 0.5, "s"), Row("two", "c", 1234.5)]
-    assert markdown(rows) == (
-        "**one**\n\n| | baseline | Holdfast | ratio | |\n|---|---|---|---|---|\n"
-        "| a | 5 ms | 2 ms | 2.5 | note |\n| b |  | 0.5 s |  |  |\n"
-        "\n**two**\n\n| | baseline | Holdfast | ratio | |\n|---|---|---|---|---|\n| c |  | 1234 ms |  |  |\n"
+def text(rows: list[Row]) -> str:
+    return "\n".join(row.told(before) for before, row in zip([None, *rows], rows, strict=False))
+
+
+def test_a_table_per_suite_and_no_columns_for_a_baseline_that_is_not_there():
+    rows = [Row("one", "a", 2.0, "ms", 5.0, "note"), Row("one", "b", 1.0, "ms", 0.5), Row("two", "c", 1234.5)]
+    assert text([*rows, Row("two", "d", 0.5, "", note="note"), Row("two", "e", 1.0, "s", 3.0)]) == (
+        "\n**one**\n\n| | baseline | Holdfast | ratio | |\n|---|---|---|---|---|\n"
+        "| a | 5 ms | 2 ms | 2.5 | note |\n| b | 0.5 ms | 1 ms | 0.5 |  |\n"
+        "\n**two**\n\n| | Holdfast | |\n|---|---|---|\n| c | 1234 ms |  |\n| d | 0.5 | note |\n"
+        "\n**two**\n\n| | baseline | Holdfast | ratio | |\n|---|---|---|---|---|\n| e | 3 s | 1 s | 3 |  |"
     )
 
 
@@ -31,10 +36,42 @@ def test_suites_are_printed_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(scale, "rows", rows)
     main.main(["scale", "--json", str(tmp_path / "found.json")])
-    assert "| 1000 |  | 1.5 ms |  |  |" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert told.endswith(
+        "\n\n**clients**\n\n| | Holdfast | |\n|---|---|---|\n| 100 | 1 ms |  |\n| 1000 | 1.5 ms |  |\n"
+    )
     found = json.loads((tmp_path / "found.json").read_text())
     assert [r["what"] for r in found["rows"]] == ["100", "1000"]
     assert found["machine"]["torch"]
+
+
+def test_what_the_start_leaves_out_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr(start, "command", lambda code, env=None: 0.5)
+    monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "none"))
+    for args, folder in (([], tmp_path / "none"), (["--data-dir", str(tmp_path)], tmp_path)):
+        main.main(["start", *args])
+        told = capsys.readouterr().out
+        assert "| holdfast --help | 0.5 s |  |\n\nleft out: the first and second start on CIFAR-10" in told
+        assert f"which is not in {folder}; name its folder with --data-dir, or fetch it" in told
+
+
+def test_the_start_on_data_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setattr(start, "command", lambda code, env=None: 0.5)
+    monkeypatch.setattr(start.subprocess, "run", lambda command, **_: started.append(command[-1]))
+    started: list[str] = []
+    for name in [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch", "batches.meta"]:
+        (tmp_path / "cifar-10-batches-py").mkdir(exist_ok=True)
+        (tmp_path / "cifar-10-batches-py" / name).write_bytes(b"")
+    monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path))
+    assert [row.what for row in start.rows(None)][1:] == [
+        "CIFAR-10, first start to the end of the first step", "CIFAR-10, second start to the end of the first step",
+    ]  # fmt: skip
+    assert f"data_dir={str(tmp_path)!r}" in started[0]
+    assert capsys.readouterr().out == ""
 
 
 def test_a_case_measures_both(monkeypatch: pytest.MonkeyPatch):
@@ -89,5 +126,5 @@ def test_the_page_shows_what_was_printed(path: Path):
     page = (Path(__file__).parents[1] / "docs" / "performance.md").read_text(encoding="utf-8")
     rows = [Row(**row) for row in json.loads(path.read_text())["rows"]]
     assert rows
-    for row in rows:
-        assert row.line() in page, row.what
+    for table in text(rows).removeprefix("\n").split("\n\n**"):
+        assert table in page

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import signal
 import statistics
 import subprocess
@@ -32,11 +33,16 @@ from torch import nn
 import holdfast
 from holdfast.batches import Plan
 from holdfast.cli.compare import again, view
+from holdfast.cli.live import LiveTable
 from holdfast.comparison.export import escaped
 from holdfast.comparison.fit import fit, folded
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.tables import tables
-from holdfast.comparison.watch import Watch
+from holdfast.comparison.task import Task
+from holdfast.comparison.watch import Lines, Watch, standing
+from holdfast.config import Config
+from holdfast.history import Record
+from holdfast.method import as_method
 from holdfast.simulation import Simulation
 
 COMMAND = Path(sys.executable).with_name("holdfast")
@@ -283,6 +289,64 @@ def test_ctrl_c_stops_and_says_how_to_go_on(jobs: str):
     good("report", "here")
 
 
+def test_what_goes_on_says_how_it_stands(capsys: pytest.CaptureFixture):
+    methods, settings = ["fedavg", "scaffold", "fedbug"], SET | {"rounds": 4, "out": "here"}
+    played: list[int] = []
+
+    class Count(Lines):
+        def round(self, task: Task, record: Record) -> None:
+            played.append(record.round)
+
+    def starts(stop: int, **more: Any) -> str:
+        played.clear()
+        holdfast.compare(methods, **settings | more, watch=Count(), stop=lambda: len(played) + 1 >= stop)
+        return capsys.readouterr().err.splitlines()[0]
+
+    assert starts(6, seeds=2) == "6 runs"
+    assert starts(1, seeds=2) == "6 runs: 1 done, 1 goes on at round 3, 4 to begin"
+    shutil.rmtree("here/scaffold/seed-0/checkpoint")
+    assert starts(99, seeds=2) == "6 runs: 1 done, 5 to begin", "nothing to go on from"
+    assert starts(99, seeds=2) == "6 runs: 6 done"
+    assert starts(99, seeds=1, out="there") == "3 runs"
+
+
+def test_several_runs_that_go_on(tmp_path: Path):
+    method = as_method("fedavg")
+    tasks = [Task(0, 0, "fedavg", Config(seed=s), method, tmp_path / str(s)) for s in range(3)]
+    for task, kept in zip(tasks, (4, 11, 11), strict=True):
+        folder = task.folder / "checkpoint"
+        folder.mkdir(parents=True)
+        for number in (kept - 1, kept):
+            (folder / f"round-{number:06d}.json").write_text("")
+    assert standing(tasks, ["begun"] * 3) == "3 runs: 3 go on at rounds 5 to 12"
+    assert standing(tasks[1:], ["begun"] * 2) == "2 runs: 2 go on at round 12"
+    assert standing(tasks[:1], ["new"]) == "1 run"
+    table = LiveTable(Console(file=StringIO()))
+    table.begin(tasks, ["new", "begun", "new"])
+    table.close()
+    assert "3 runs: 1 goes on at round 12, 2 to begin" in table.live.console.file.getvalue()
+    assert table.rows[0].played == {1: 11}
+
+
+def test_a_row_of_the_live_table_is_a_line_at_80_columns(tmp_path: Path):
+    console = Console(file=StringIO(), width=80)
+    table = LiveTable(console)
+    tasks = [
+        Task(row, 0, label, Config(rounds=150), as_method(label), tmp_path / label)
+        for row, label in enumerate(("fedavg", "fedbug(0.4)+scaffold"))
+    ]
+    table.begin(tasks, ["new", "new"])
+    table.close()
+    for task in tasks:
+        table.rows[task.row].accuracy[0] = 0.5
+        table.round(task, Record(149, 0.716, 1.0, 1.0, 0.1, 1, 1, [0]))
+    console.file.truncate(0)
+    console.print(table.view())
+    told = [line for line in console.file.getvalue().splitlines() if "seed" in line]
+    assert [line.split()[0] for line in told] == ["fedavg", "fedbug(0.4)+scaffold"]
+    assert all(line.endswith("seed 0, round 149: 71.6%") for line in told), told
+
+
 def test_the_command_to_go_on_names_the_folder_and_overwrites_nothing():
     folder = Path("runs/compare digits")
     assert again(["fedavg", "--jobs", "2"], folder, unnamed=False) == "holdfast compare fedavg --jobs 2"
@@ -427,6 +491,15 @@ def test_a_narrow_terminal_breaks_no_number(width: int, diverged: bool):
             assert fitted.table == table
 
 
+@pytest.mark.parametrize(("width", "words"), [(70, "none seen"), (80, "none seen"), (200, "no difference seen")])
+def test_a_verdict_is_never_broken(width: int, words: str):
+    console = Console(width=width, file=StringIO())
+    console.print(view(fit(tables(made_up())[0], width)))
+    rows = [line for line in console.file.getvalue().splitlines() if "[" in line]
+    assert len(rows) == 2
+    assert all(row.endswith(f"  {words}") for row in rows), rows
+
+
 def test_names_of_methods_break_between_their_parts():
     assert folded("fedbug(0.4)+prox(0.01)+scaffold, lr=0.1", 13) == "fedbug(0.4)+\nprox(0.01)+\nscaffold,\nlr=0.1"
     assert folded("fedbug(0.4)", 12) == "fedbug(0.4)"
@@ -555,6 +628,20 @@ def test_light_comparisons_keep_no_checkpoints():
     before = stamps("here")
     good("compare", "fedavg", "fedbug", *TINY, "--seeds", "1", "--out", "here", "--light", "--quiet")
     assert stamps("here") == before
+
+
+def test_what_the_seconds_hold_is_said_and_a_ratio_is_the_mean_of_the_seeds():
+    for seeds, means in (("1", False), ("2", True)):
+        said = good("compare", "fedavg", *TINY, "--seeds", seeds, "--out", seeds, "--targets", "0.01")
+        for text in (said.err, (Path(seeds) / "compare.md").read_text()):
+            assert "what a run's first round takes to warm up and to compile" in " ".join(text.split())
+            assert ("means of the ratio of every seed" in text) == means
+        (entry,) = found(seeds)["entries"]
+        played = [[line["seconds"] for line in lines(Path(seeds) / run)] for run in entry["runs"]]
+        final = entry["accuracy"]["final"]["values"]
+        whole = [a * 1e4 / sum(p) for a, p in zip(final, played, strict=True)]
+        assert entry["kappa"]["mean"] == pytest.approx(statistics.fmean(whole))
+        assert entry["targets"][0]["seconds"] == pytest.approx([p[0] for p in played]), "the first round counts"
 
 
 # -- bad input --------------------

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from holdfast import HoldfastError
 from holdfast.cli.deploy import DEALT, SIMULATED, command, split
+from holdfast.cli.follow import Follow
 from holdfast.config import FIELDS, Config, from_text
 from holdfast.flower.app import known
 from holdfast.flower.terms import TERMS, Terms
@@ -107,7 +108,9 @@ def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
 def test_init_refuses_what_would_not_run(tmp_path):
     app = tmp_path / "app"
     assert "did you mean fedavg" in refused("init", app, "--method", "fedavgg")
-    assert "needs --classes N" in refused("init", app, "--method", "fedavg", "--classes", 4)
+    assert "--classes is for --data own; digits has its own" in refused(
+        "init", app, "--method", "fedavg", "--classes", 4
+    )
     assert "needs --classes N" in refused("init", app, "--method", "fedavg", "--data", "own")
     assert "each node has its own" in refused(
         "init", app, "--method", "fedavg", "--data", "own", "--classes", 4, "--split", "iid"
@@ -119,6 +122,39 @@ def test_init_refuses_what_would_not_run(tmp_path):
     app.mkdir()
     (app / "x").write_text("")
     assert "not empty" in refused("init", app, "--method", "fedavg")
+
+
+@pytest.mark.parametrize(
+    ("words", "needs"),
+    [
+        (["init"], "init needs FOLDER and --method"),
+        (["init", "--data", "own"], "init needs FOLDER, --method and --classes N"),
+        (["init", "app", "--data", "own"], "init needs --method and --classes N"),
+        (["init", "app"], "init needs --method"),
+        (["keys"], "keys needs FOLDER and --host"),
+        (["keys", "--host", "x"], "keys needs FOLDER"),
+    ],
+)
+def test_all_that_is_missing_is_said_at_once(words, needs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refused(*words) == f"deploy {needs}; see: holdfast deploy {words[0]} --help"
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "option"), [("init", "--method"), ("keys", "--host")])
+def test_help_names_what_is_required(name, option):
+    said = deploy(name, "--help").output
+    assert f"{name} [OPTIONS] FOLDER\n" in said
+    assert "[required]" in " ".join(said.partition(option)[2].split())[:120]
+
+
+def test_the_end_of_a_local_run_says_how_to_see_it(tmp_path, capsys):
+    out = tmp_path / "my runs"
+    summary = {"rounds": 2, "final_accuracy": None}
+    with Follow(Config(), out, nodes=3, quiet=False, resume=False) as follow:
+        pass
+    follow.end(summary)
+    assert capsys.readouterr().err.endswith(f"the run is in {out}; see it: holdfast report '{out}'\n")
 
 
 def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):

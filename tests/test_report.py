@@ -17,9 +17,11 @@ from studies import study, write
 from test_cli import call, good, lines
 
 import holdfast
+from holdfast.cli.compare import command as compare_command
 from holdfast.cli.options import given
 from holdfast.cli.run import command as run_command
 from holdfast.comparison import tables as terminal
+from holdfast.comparison.compare import tabulate
 from holdfast.comparison.stats import spread
 from holdfast.comparison.tables import NEVER
 from holdfast.comparison.task import Task
@@ -93,6 +95,7 @@ def test_a_run(ran: Path) -> None:
     assert percent(summary["final_accuracy"]) in found.text
     assert percent(summary["best_accuracy"]) in found.text
     assert "dirichlet(0.2) over 20 clients" in found.text
+    assert "ratio of every seed" not in found.text
     for measure in MEASURES:
         assert measure.meaning in found.text
     assert (ran / "config.toml").read_text().splitlines()[0] in found.text
@@ -107,6 +110,8 @@ def test_a_comparison(compared: Path) -> None:
         assert f"{100 * final['mean']:.1f} ± {100 * final['std']:.1f} %" in found.text
     assert made["command"] in found.text
     assert "3 seeds" in found.text
+    assert "what a run's first round takes to warm up and to compile" in found.text
+    assert "each a mean of the ratio of every seed" in found.text
     assert "Least time" not in found.text, "it would name whoever did not pay for warming up"
     for measure in MEASURES:
         assert measure.meaning in found.text
@@ -238,11 +243,21 @@ def test_a_run_says_of_how_many_scores_its_mean_is(tmp_path: Path) -> None:
         assert f"mean of the last {last} 0." in good(*args, "--rounds", rounds, "--out", str(tmp_path / rounds)).err
 
 
+def test_a_sweep_says_whom_its_points_are_compared_with(tmp_path: Path) -> None:
+    settings = {"sweep": {"lr": [0.1, 0.2]}, "seeds": 2, "rounds": 1, "clients": 6, "cohort": 2, "steps": 1}
+    two = holdfast.compare(["fedavg", "scaffold"], out=tmp_path / "two", **settings)
+    one = holdfast.compare(["fedavg"], out=tmp_path / "one", **settings)
+    assert two.entries[3]["difference"]["to"] == "fedavg, lr=0.2"
+    assert "to the first method at the same point of the sweep," in read(holdfast.report(two.folder)).text
+    assert one.entries[1]["difference"]["to"] == "fedavg, lr=0.1"
+    assert "to the first point on the same federation," in read(holdfast.report(one.folder)).text
+
+
 # -- comparisons that are not finished -------------------------------------------------------------------------------
 ROUNDS, SEEDS = 4, 2
 
 
-def stopped(folder: Path, rounds: int) -> Path:
+def stopped(folder: Path, rounds: int, targets: list[float] | None = None) -> Path:
     """A comparison of three methods that is stopped after so many rounds of all its runs together."""
     played: list[int] = []
 
@@ -252,7 +267,7 @@ def stopped(folder: Path, rounds: int) -> Path:
 
     holdfast.compare(
         ["fedavg", "fedbug(0.4)", "scaffold"], seeds=SEEDS, rounds=ROUNDS, clients=6, cohort=2, epochs=1, drift=True,
-        out=folder, watch=Count(), stop=lambda: len(played) + 1 >= rounds,
+        out=folder, targets=targets, watch=Count(), stop=lambda: len(played) + 1 >= rounds,
     )  # fmt: skip
     assert len(played) == rounds
     assert not (folder / "compare.json").exists()
@@ -288,8 +303,30 @@ def test_a_comparison_that_is_not_finished(tmp_path: Path) -> None:
     assert shlex.split(made["command"])[-2:] == ["--out", str(folder)]
 
 
+def test_the_command_to_go_on_is_all_that_was_asked_and_stands_once(tmp_path: Path) -> None:
+    asked = ["--targets", "0.3,0.125", "--jobs", "2", "--light"]
+    settings = {"rounds": 2, "clients": 6, "cohort": 2, "epochs": 1, "out": tmp_path, "seeds": 2}
+    more = {"targets": [0.3, 0.125], "jobs": 2, "light": True}
+    one = holdfast.compare(["fedavg"], **settings, **more)
+    assert shlex.split(one.record["command"])[-7:-2] == asked
+    assert shlex.split(tabulate(tmp_path).record["command"])[-7:-2] == asked
+    holdfast.compare(["fedavg", "fedbug"], **settings, **more, stop=lambda: True)
+    made = read_study(tmp_path)
+    assert "progress" in made
+    assert made["targets"] == [0.3, 0.125]
+    words = shlex.split(made["command"])
+    assert words[-7:-2] == asked
+    compare_command.make_context("compare", words[2:])  # it is understood
+    assert read(holdfast.report(tmp_path)).text.count("holdfast compare") == 1
+    holdfast.compare(["fedavg", "fedbug"], **settings)
+    made = read_study(tmp_path)
+    assert "progress" not in made
+    assert not {"--targets", "--jobs", "--light"} & {*shlex.split(made["command"])}, "this time none was asked"
+    assert read(holdfast.report(tmp_path)).text.count("holdfast compare") == 1
+
+
 def test_a_comparison_of_which_no_method_is_done(tmp_path: Path) -> None:
-    folder = stopped(tmp_path, rounds=ROUNDS + 2)
+    folder = stopped(tmp_path, rounds=ROUNDS + 2, targets=[0.5])
     with (folder / "fedbug-0.4/seed-0/history.jsonl").open("a") as file:
         file.write('{"round": 3, "test_acc')  # being written
     found = read(holdfast.report(folder))
@@ -297,6 +334,7 @@ def test_a_comparison_of_which_no_method_is_done(tmp_path: Path) -> None:
     assert "There are no results and costs yet" in found.text
     ids = [a.get("id") for tag, a in found.tags if tag == "section"]
     assert ids == ["missing", "accuracy", "loss", "split", "drift", "setup"]
+    assert "· ·" not in read(holdfast.report(stopped(tmp_path / "young", rounds=2))).text, "no device is known yet"
     assert [line.label for line in charts.accuracy(read_study(folder))[0].series] == ["fedavg", "fedbug(0.4)"]
 
 
@@ -380,6 +418,11 @@ def test_a_damaged_comparison(tmp_path: Path, change: dict, says: str) -> None:
 
 def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
     (tmp_path / "empty").mkdir()
+    for run in ("reproduced/cell/seed-0", "reproduced/cell/seed-1", "many/b", "many/a/fedavg/seed-0"):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "config.toml").write_text("")
+    (tmp_path / "reproduced" / "reproduce.json").write_text("{}")
+    (tmp_path / "many" / "a" / "plan.json").write_text("{}")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "plan.json").write_text("{}")
     stopped(tmp_path / "planned", rounds=1)
@@ -395,7 +438,13 @@ def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
     (tmp_path / "file").write_text("")
     cases = {
         (str(tmp_path / "nowhere"),): "is no folder",
-        (str(tmp_path / "empty"),): "holds neither a run",
+        (
+            str(tmp_path / "empty"),
+        ): "holds neither a run (config.toml and history.jsonl) nor a comparison (compare.json, "
+        "or plan.json until it is finished)\n",
+        (str(tmp_path / "reproduced"),): f"its tables are in {tmp_path}/reproduced/reproduce.md; a single run can be "
+        f"reported, such as `holdfast report {tmp_path}/reproduced/cell/seed-0`",
+        (str(tmp_path / "many"),): f"try `holdfast report {tmp_path}/many/a`",
         (str(tmp_path / "begun"),): "plan.json is damaged",
         (str(tmp_path / "planned"),): "has no evaluated rounds yet",
         (str(tmp_path / "broken"),): "cannot read",

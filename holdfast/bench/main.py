@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from holdfast.bench import cpu, gpu, scale, start
-from holdfast.bench.row import Row, machine, markdown
+from holdfast.bench.row import Row, machine
 from holdfast.errors import HoldfastError, unknown
 
 SUITES = {
@@ -61,10 +61,7 @@ def main(args: Sequence[str] | None = None) -> None:
     print(", ".join(f"{k} {v}" for k, v in about.items()), flush=True)
     rows: list[Row] = []
     for row in measured(chosen, asked):
-        if not rows or row.suite != rows[-1].suite:
-            print(f"\n{markdown([row])}", end="", flush=True)
-        else:
-            print(row.line(), flush=True)
+        print(row.told(rows[-1] if rows else None), flush=True)
         rows.append(row)
         if asked.json is not None:
             asked.json.write_text(json.dumps({"machine": about, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")

@@ -1,15 +1,17 @@
-"""One measured line of a benchmark, and the table of many."""
+"""One measured line of a benchmark, and its place in a table."""
 
 from __future__ import annotations
 
 import datetime
 import os
 import platform
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+BESIDE = "| | baseline | Holdfast | ratio | |\n|---|---|---|---|---|"
+ALONE = "| | Holdfast | |\n|---|---|---|"
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,20 @@ class Row:
         return self.base / self.ours if self.base is not None and self.ours else None
 
     def line(self) -> str:
-        """The row of a Markdown table."""
-        base = "" if self.base is None else f"{number(self.base)} {self.unit}"
+        """The row of a Markdown table; without a baseline there are no columns for it."""
+        ours = f"{number(self.ours)} {self.unit}".rstrip()
+        if self.base is None:
+            return f"| {self.what} | {ours} | {self.note} |"
         ratio = "" if self.ratio is None else number(self.ratio)
-        return f"| {self.what} | {base} | {number(self.ours)} {self.unit} | {ratio} | {self.note} |"
+        return f"| {self.what} | {number(self.base)} {self.unit} | {ours} | {ratio} | {self.note} |"
+
+    def told(self, before: Row | None) -> str:
+        """The row as Markdown; where it is of another suite than the one before it, or has other columns, as the first
+        of a new table."""
+        if before is not None and (before.suite, before.base is None) == (self.suite, self.base is None):
+            return self.line()
+        head = ALONE if self.base is None else BESIDE
+        return f"\n**{self.suite}**\n\n{head}\n{self.line()}"
 
 
 def number(value: float) -> str:
@@ -41,17 +53,6 @@ def number(value: float) -> str:
     ('1234', '12.3', '0.0123')
     """
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def markdown(rows: Iterable[Row]) -> str:
-    """The rows as Markdown, a table per suite."""
-    text, suite = "", None
-    for row in rows:
-        if row.suite != suite:
-            suite = row.suite
-            text += f"\n**{suite}**\n\n| | baseline | Holdfast | ratio | |\n|---|---|---|---|---|\n"
-        text += row.line() + "\n"
-    return text.lstrip("\n")
 
 
 def machine(device: str) -> dict[str, Any]:

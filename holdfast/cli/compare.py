@@ -143,6 +143,7 @@ def show(result: Comparison, console: Console) -> None:
     if without:
         text = f"left out in so narrow a terminal: {', '.join(without)}; {result.folder / TABLES[0]} has them"
         console.print(text, highlight=False, soft_wrap=True, markup=False)
+    console.print()
     for note in notes(found):
         console.print(note, highlight=False, markup=False)
     text = f"the comparison is in {result.folder}; see it: holdfast report {shlex.quote(str(result.folder))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ def command() -> None:
     """Run a federation on several machines with Flower, or on one machine as if on several."""
 
 
+FOLDER = click.argument("folder", type=click.Path(path_type=Path), required=False, metavar="FOLDER")
 ONE_EACH = click.option("--clients", metavar="N", help="clients of the federation  [default: one per node]")
 ELSEWHERE = ("method", "clients", "engine")  # settings of a run that are said otherwise here
 SIMULATED = ("engine", "personal", "personal_what")  # settings of a run that an app does not have
@@ -118,14 +120,14 @@ def refuse_a_run(out: Path, overwrite: bool) -> None:
 
 
 @command.command("init")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--method", required=True, help="the method: a sum of parts, such as fedbug(0.4)+feddyn(0.01)")
+@FOLDER
+@click.option("--method", help="the method: a sum of parts, such as fedbug(0.4)+feddyn(0.01)  [required]")
 @ONE_EACH
 @settings(*(name for name in FIELDS if name not in (*ELSEWHERE, *SIMULATED)))
 @settings(of=TERMS)
 @click.option("--classes", type=click.IntRange(2), help="with --data own: the number of classes")
 @click.option("--host", default="server.example.org", help="the server's name or address, for the instructions")
-def init(folder: Path, method: str, classes: int | None, host: str, **flags: Any) -> None:
+def init(folder: Path | None, method: str | None, classes: int | None, host: str, **flags: Any) -> None:
     """Write a Flower app into FOLDER: settings, a client and a server app, and how to start them.
 
     --data own: the nodes bring their own data; the app has a function that reads them, for you to fill in.
@@ -133,11 +135,14 @@ def init(folder: Path, method: str, classes: int | None, host: str, **flags: Any
     from holdfast.flower.project import OWN, readme, write
     from holdfast.method import Method
 
+    classless = flags["data"] == OWN and classes is None
+    if folder is None or method is None or classless:
+        raise lacking("init", {"FOLDER": folder, "--method": method} | ({"--classes N": None} if classless else {}))
     terms, asked = split(flags)
     config = Config(**{"clients": terms.nodes or LOCAL_NODES} | asked | {"method": method})
     Method.parse(method)
-    if (config.data == OWN) != (classes is not None):
-        raise HoldfastError(f"--data {OWN} needs --classes N, and no other data set takes it")
+    if classes is not None and config.data != OWN:
+        raise HoldfastError(f"--classes is for --data {OWN}; {config.data} has its own: leave it out")
     own = DEALT if config.data == OWN else ()
     for name in own:
         if name in asked:
@@ -154,14 +159,23 @@ def init(folder: Path, method: str, classes: int | None, host: str, **flags: Any
     click.echo(f"the app is in {folder}; {folder / 'README.md'} says how to start it")
 
 
+def lacking(name: str, needed: Mapping[str, object]) -> HoldfastError:
+    """All that is missing at once; click would name one thing at a time."""
+    missing = [word for word, value in needed.items() if not value]
+    words = ", ".join(missing[:-1]) + " and " * (len(missing) > 1) + missing[-1]
+    return HoldfastError(f"deploy {name} needs {words}; see: holdfast deploy {name} --help")
+
+
 @command.command("keys")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--host", "hosts", multiple=True, required=True, help="the server's name or address; may be repeated")
+@FOLDER
+@click.option("--host", "hosts", multiple=True, help="the server's name or address; may be repeated  [required]")
 @click.option(
     "--nodes", type=click.IntRange(min=1), default=LOCAL_NODES, help=f"keys to make  [default: {LOCAL_NODES}]"
 )
-def keys(folder: Path, hosts: tuple[str, ...], nodes: int) -> None:
+def keys(folder: Path | None, hosts: tuple[str, ...], nodes: int) -> None:
     """Make a certificate for the server and a key for each node, in FOLDER."""
+    if folder is None or not hosts:
+        raise lacking("keys", {"FOLDER": folder, "--host": hosts})
     from holdfast.flower import need_flower
 
     need_flower()

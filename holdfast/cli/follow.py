@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.progress import Watch
+from holdfast.cli.progress import Watch, where
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.folder import HISTORY
@@ -44,7 +44,7 @@ class Follow:
                 highlight=False,
                 soft_wrap=True,
             )
-        self.watch.console.print(f"the run is in {self.out}", highlight=False, soft_wrap=True)
+        self.watch.console.print(where(self.out), highlight=False, soft_wrap=True, markup=False)
 
     def __enter__(self) -> Follow:
         return self

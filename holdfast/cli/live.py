@@ -6,13 +6,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.comparison.task import Task
-from holdfast.comparison.watch import Lines, Watch
+from holdfast.comparison.watch import Lines, Watch, standing
 from holdfast.history import Record
 
 
@@ -46,13 +47,16 @@ class LiveTable(Watch):
             row.total += task.config.rounds
             if state in ("finished", "diverged"):
                 self.end(task, state, "")
+            elif state == "begun":
+                row.played[task.config.seed] = task.kept()
+        self.live.console.print(standing(tasks, states), highlight=False)
         self.live.start()
 
     def round(self, task: Task, record: Record) -> None:
         row, seed = self.rows[task.row], task.config.seed
         row.played[seed] = record.round
-        known = "" if record.test_accuracy is None else f", accuracy {100 * record.test_accuracy:.1f}%"
-        row.now = f"seed {seed}: round {record.round}{known}"
+        known = "" if record.test_accuracy is None else f": {100 * record.test_accuracy:.1f}%"
+        row.now = f"seed {seed}, round {record.round}{known}"
 
     def end(self, task: Task, state: str, why: str) -> None:
         row, seed = self.rows[task.row], task.config.seed
@@ -66,7 +70,12 @@ class LiveTable(Watch):
         self.live.stop()
 
     def view(self) -> Table:
-        table = Table("method", "done", "runs", "accuracy so far", "difference so far", "now")
+        about = "accuracy and difference so far, of the runs that are finished"
+        heads = ("method", "done", "runs", "accuracy", "difference", "now")
+        table = Table(
+            *heads, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=about,
+            title_justify="left",
+        )  # fmt: skip
         for number in sorted(self.rows):
             row = self.rows[number]
             share = sum(row.played.values()) / row.total

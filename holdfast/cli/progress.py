@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
@@ -81,6 +83,11 @@ def describe(simulation: Play) -> str:
         f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {simulation.engine_name}: "
         f"{simulation.engine_reason}"
     )
+
+
+def where(out: Path | str) -> str:
+    """The last line on a run that is finished."""
+    return f"the run is in {out}; see it: holdfast report {shlex.quote(str(out))}"
 
 
 @contextmanager

@@ -72,6 +72,8 @@ def command(
 
 def show(result: Result, watch: Watch) -> None:
     """The end of a run, for people."""
+    from holdfast.cli.progress import where
+
     s = result.summary
     if s["final_accuracy"] is not None:
         rounds = f"{s['rounds']} round{'s' * (s['rounds'] != 1)}"
@@ -96,5 +98,4 @@ def show(result: Result, watch: Watch) -> None:
             f"stopped; go on with: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True
         )
     else:
-        text = f"the run is in {s['out']}; see it: holdfast report {s['out']}"
-        watch.console.print(text, highlight=False, soft_wrap=True)
+        watch.console.print(where(s["out"]), highlight=False, soft_wrap=True, markup=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from holdfast.comparison.export import as_csv, latex, markdown
 from holdfast.comparison.folder import RESULT, TABLES, CompareFolder
-from holdfast.comparison.plan import Plan, make_plan, slug
+from holdfast.comparison.plan import How, Plan, make_plan, slug
 from holdfast.comparison.result import collect
 from holdfast.comparison.runner import Lock, run_all
 from holdfast.comparison.task import Bench
@@ -78,6 +78,7 @@ def compare(
     every round.
     """
     check_numbers(jobs, targets)
+    how = How(None if targets is None else tuple(map(float, targets)), jobs, light)
     if isinstance(data, Federation):
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
     named: dict[str, Any] = {}
@@ -85,7 +86,7 @@ def compare(
         named["data"] = data if isinstance(data, str) else data.name
     if model is not None:
         named["model"] = model if isinstance(model, str) else type(model).__name__
-    plan = make_plan(methods, settings | named, seeds, first_seed, sweep)
+    plan = make_plan(methods, settings | named, seeds, first_seed, sweep, how)
     bench = Bench(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
     path = Path(out) if out is not None else fresh_folder(Path("runs"), "compare", slug(plan.config.data))
     folder = CompareFolder(path)
@@ -99,18 +100,23 @@ def compare(
             folder.clear()
         folder.write_plan(plan, facts)
         done = run_all(tasks, bench, jobs, watch, stop, light)
-        record = collect(plan, path, facts, targets) if done else {}
+        record = collect(plan, path, facts) if done else {}
         if done:
             write(path, record)
     return Comparison(plan, path, record)
 
 
 def tabulate(path: str | Path, targets: Sequence[float] | None = None) -> Comparison:
-    """Make result and tables of a comparison again from its finished runs; nothing is run."""
+    """Make result and tables of a comparison again from its finished runs; nothing is run.
+
+    Without ``targets`` they are those that the comparison was asked for.
+    """
     check_numbers(1, targets)
     folder = CompareFolder(Path(path))
     plan = folder.plan()
-    record = collect(plan, folder.path, folder.stored(), targets)
+    if targets is not None:
+        plan = replace(plan, how=replace(plan.how, targets=targets))
+    record = collect(plan, folder.path, folder.stored())
     write(folder.path, record)
     return Comparison(plan, folder.path, record)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from holdfast.comparison.stats import NOT_SEEN
 from holdfast.comparison.tables import Table
 
-WORDS = ("verdict", "compared with")  # columns of words, which may break between them
+WORDS = ("compared with",)  # columns of words, which may break between them
+SHORT = {NOT_SEEN: "none seen"}  # what is said in fewer letters
 GAP = 2  # between columns
 LEAST = 12  # letters in a line of a method's name
 
@@ -22,11 +24,12 @@ class Fitted:
 
 
 def fit(table: Table, width: int) -> Fitted:
-    """The table within ``width`` letters: as it is, with brackets on lines of their own, or without some columns."""
-    whole = widths(table)
-    if total(whole) <= width:
-        return Fitted(table, whole, [])
-    table, without = stacked(table), list[str]()
+    """The table within ``width`` letters: as it is, in fewer words, with brackets on lines of their own, or without
+    some columns."""
+    for whole in (table, shortened(table)):
+        if total(widths(whole)) <= width:
+            return Fitted(whole, widths(whole), [])
+    table, without = stacked(shortened(table)), list[str]()
     spare = [name for name in table.spare if name in table.head]
     while spare and total(least(table)) > width:
         without.append(spare.pop(0))
@@ -64,6 +67,10 @@ def squeezed(table: Table, width: int) -> list[int]:
             break
         found[max(can, key=lambda i: found[i])] -= 1
     return found
+
+
+def shortened(table: Table) -> Table:
+    return replace(table, rows=[[SHORT.get(cell, cell) for cell in row] for row in table.rows])
 
 
 def stacked(table: Table) -> Table:

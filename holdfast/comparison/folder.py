@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.plan import Plan, make_plan, shown
+from holdfast.comparison.plan import How, Plan, make_plan, shown
 from holdfast.comparison.runner import LOCK
 from holdfast.comparison.task import FREE
 from holdfast.errors import HoldfastError
@@ -55,7 +55,8 @@ class CompareFolder:
         found = self.stored()
         seeds = found["seeds"]
         settings = {k: v for k, v in found["settings"].items() if v is not None and k not in found["sweep"]}
-        return make_plan(found["methods"], settings, len(seeds), seeds[0], found["sweep"])
+        how = How(**found.get("how", {}))
+        return make_plan(found["methods"], settings, len(seeds), seeds[0], found["sweep"], how)
 
     def clear(self) -> None:
         """Delete the comparison, and nothing else that may be here."""

@@ -6,7 +6,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,21 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class How:
+    """What is asked for beside the runs themselves: it may differ each time that a comparison goes on."""
+
+    targets: Sequence[float] | None = None  # accuracies to reach
+    jobs: int = 1
+    light: bool = False
+
+    def words(self) -> list[str]:
+        """For the command line."""
+        targets = ["--targets", ",".join(map(str, self.targets))] if self.targets else []
+        jobs = ["--jobs", str(self.jobs)] if self.jobs > 1 else []
+        return targets + jobs + ["--light"] * self.light
+
+
+@dataclass(frozen=True)
 class Plan:
     """A comparison before it is run. ``config`` holds the common settings."""
 
@@ -46,6 +61,7 @@ class Plan:
     methods: tuple[tuple[str, Method], ...]
     sweep: dict[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
+    how: How = How()
 
     @property
     def entries(self) -> list[Entry]:
@@ -91,13 +107,14 @@ class Plan:
         return {k: v for k, v in shown.items() if k != "cohort"}
 
     def record(self) -> dict[str, Any]:
-        """For ``plan.json``: what makes it this comparison and no other."""
+        """For ``plan.json``: what makes it this comparison and no other, and how it was last asked for."""
         common = {f.name: getattr(self.config, f.name) for f in fields(Config) if f.name not in ("method", "seed")}
         return {
             "methods": [text for text, _ in self.methods],
             "sweep": {name: list(values) for name, values in self.sweep.items()},
             "seeds": list(self.seeds),
             "settings": common,
+            "how": asdict(self.how),
         }
 
     def command(self, out: Path) -> str:
@@ -116,7 +133,7 @@ class Plan:
         words += ["--first-seed", str(self.seeds[0])] if self.seeds[0] else []
         for name, values in self.sweep.items():
             words += ["--sweep", f"{name}={','.join(map(shown, values))}"]
-        return shlex.join([*words, "--out", str(out)])
+        return shlex.join([*words, *self.how.words(), "--out", str(out)])
 
 
 def make_plan(
@@ -125,6 +142,7 @@ def make_plan(
     seeds: int = 5,
     first_seed: int = 0,
     sweep: Mapping[str, Sequence[Any]] | None = None,
+    how: How | None = None,
 ) -> Plan:
     """A checked plan; every bad method, setting or sweep value is found here."""
     if isinstance(methods, (str, Part, Method)) or not methods:
@@ -141,7 +159,8 @@ def make_plan(
         if method == same:
             raise HoldfastError(f"{text} and {other} are the same method: leave one out")
     config = Config().changed(**settings)
-    plan = Plan(config, tuple(built), swept(sweep or {}, settings), tuple(range(first_seed, first_seed + seeds)))
+    numbers = tuple(range(first_seed, first_seed + seeds))
+    plan = Plan(config, tuple(built), swept(sweep or {}, settings), numbers, how or How())
     for entry in plan.entries:
         plan.config_of(entry, plan.seeds[-1])
     return plan

@@ -73,11 +73,11 @@ def collect(
     plan: Plan,
     out: Path,
     facts: dict[str, Any],
-    targets: Sequence[float] | None = None,
     read: Callable[[Path, int], Ran] = read_run,
 ) -> dict[str, Any]:
     """The whole of ``compare.json``; with ``read_begun`` what is known so far: no means until all seeds are done."""
     runs = {entry.label: [read(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
+    targets = plan.how.targets
     if targets is None:
         first = [entry for entry in plan.entries if entry.text == plan.entries[0].text]  # at every point of a sweep
         best = [spread([r.get("best_accuracy") for r in runs[entry.label]])["mean"] for entry in first]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 CONFIDENCE = 0.95
+NOT_SEEN = "no difference seen"
 Values = Sequence[float | None]
 
 
@@ -64,7 +65,7 @@ def verdict(difference: dict[str, Any] | None) -> str:
         return ""
     if difference["low"] > 0:
         return "better"
-    return "worse" if difference["high"] < 0 else "no difference seen"
+    return "worse" if difference["high"] < 0 else NOT_SEEN
 
 
 def reach(history: Sequence[dict[str, Any]], target: float) -> tuple[int | None, float | None, int | None]:

@@ -16,6 +16,11 @@ ONE_SEED = "With one seed there is no interval, no test and no verdict: use --se
 NO_SCIPY = "No intervals and tests: scipy is not installed here. `holdfast compare --tables FOLDER` adds them."
 LEAK = "Rows marked LEAK use test data in training: their accuracy means nothing."
 MANY = "Every interval stands alone: of 20 methods that change nothing, one is expected to look different."
+CLOCK = (
+    "Seconds, and so κ, are those of the clock over whole rounds: evaluation is in them, and what a run's first round "
+    "takes to warm up and to compile. Compare methods by rounds and MB."
+)
+RATIOS = "κ and ρ are means of the ratio of every seed, not ratios of the means."
 MANY_FROM = 5  # methods from which that is said
 
 
@@ -95,7 +100,8 @@ def notes(found: dict[str, Any]) -> list[str]:
     if found.get("best_points"):
         said += [f"best point of {method}: {label}" for method, label in found["best_points"].items()]
         said.append(OPTIMISTIC)
-    return said + ([LEAK] if any(e["leaks_test_data"] for e in entries) else [])
+    said += [LEAK] if any(e["leaks_test_data"] for e in entries) else []
+    return [*said, CLOCK, *([RATIOS] if len(seeds) > 1 else [])]
 
 
 def describe(found: dict[str, Any]) -> str:

@@ -57,6 +57,11 @@ class Task:
             return "finished"
         return "diverged" if (self.folder / DIVERGED).exists() else "begun"
 
+    def kept(self) -> int:
+        """The last round in its checkpoints; 0 where it has to begin anew."""
+        names = [path.stem.removeprefix("round-") for path in RunFolder(self.folder).checkpoint.glob("round-*.json")]
+        return max((int(name) for name in names if name.isdecimal()), default=0)
+
     def summary(self) -> dict[str, Any]:
         """What a finished run found."""
         return read_summary(self.folder)
@@ -105,7 +110,7 @@ class Bench:
         With ``light`` the checkpoint of a finished run is deleted.
         """
         folder = RunFolder(task.folder)
-        resume = task.state() == "begun" and any(folder.checkpoint.glob("round-*.json"))
+        resume = task.state() == "begun" and task.kept() > 0
         fed = self.federation(task.config)
         try:
             result = carry_out(

@@ -39,7 +39,7 @@ class Lines(Watch):
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.total = len(tasks)
         self.done = sum(state in ("finished", "diverged") for state in states)
-        self.say(f"{self.total} runs" + (f", {self.done} of them done already" if self.done else ""))
+        self.say(standing(tasks, states))
 
     def round(self, task: Task, record: Record) -> None:
         if time.monotonic() > self.last + PATIENCE:
@@ -59,3 +59,20 @@ class Lines(Watch):
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
         self.last = time.monotonic()
+
+
+def standing(tasks: Sequence[Task], states: Sequence[str]) -> str:
+    """Such as ``6 runs: 3 done, 1 goes on at round 12, 2 to begin``; their number alone where all are to begin."""
+    total = f"{len(tasks)} run{'s' * (len(tasks) != 1)}"
+    done = sum(state in ("finished", "diverged") for state in states)
+    begun = [task.kept() + 1 for task, state in zip(tasks, states, strict=True) if state == "begun" and task.kept()]
+    new = len(tasks) - done - len(begun)
+    if new == len(tasks):
+        return total
+    parts = [f"{done} done"] if done else []
+    if begun:
+        low, high = min(begun), max(begun)
+        where = f"round {low}" if low == high else f"rounds {low} to {high}"
+        parts.append(f"{len(begun)} {'goes' if len(begun) == 1 else 'go'} on at {where}")
+    parts += [f"{new} to begin"] if new else []
+    return f"{total}: {', '.join(parts)}"

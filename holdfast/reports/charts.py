@@ -158,7 +158,7 @@ def costs(study: dict[str, Any]) -> list[Chart]:
         ("rounds", "Rounds", words.count), ("seconds", "Time", words.seconds), ("bytes", "Traffic", words.traffic),
     )  # fmt: skip
     targets = study["targets"]
-    if not targets:
+    if not targets or not any(whole(e) for e in study["entries"]):
         return []
     found: list[Chart] = []
     for name, title, show in kinds:

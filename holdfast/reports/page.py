@@ -68,6 +68,7 @@ def html(study: dict[str, Any], beside: Path) -> str:
         progress=tables.progress(study),
         results=tables.results(study),
         scores=tables.scores(study),
+        reference=reference(study),
         never=never(study),
         last=last_scores(study),
         sections=parts,
@@ -141,6 +142,14 @@ def facts(study: dict[str, Any]) -> list[str]:
     return [
         f for f in (clients, cohort, str(s.get("model", "")), rounds, f"{len(seeds)} seeds" * (len(seeds) > 1)) if f
     ]
+
+
+def reference(study: dict[str, Any]) -> str:
+    """Whom the methods are compared with, as the comparison's plan has it."""
+    if not study.get("sweep"):
+        return "the first method"
+    several = len({e["method"] for e in study["entries"]}) > 1
+    return "the first method at the same point of the sweep" if several else "the first point on the same federation"
 
 
 def never(study: dict[str, Any]) -> list[str]:

@@ -15,10 +15,13 @@ from holdfast.config import FIELDS, Config
 from holdfast.errors import HoldfastError
 from holdfast.folder import CONFIG, HISTORY, SPLIT, SUMMARY, RunFolder
 from holdfast.history import Record, read_history, summarize
+from holdfast.reproduce.run import PAGE as TABLES
+from holdfast.reproduce.run import RESULT as REPRODUCED
 
 COMPARE = "compare.json"
 FORMAT = 1
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # for a single run: those that it reached are shown
+BELOW = (f"*/{PLAN}", f"*/{CONFIG}", f"*/*/{PLAN}", f"*/*/{CONFIG}")  # where to look for something to report
 NEEDED = ("settings", "seeds", "targets", "classes", "entries", "command")
 OF_AN_ENTRY = ("label", "accuracy", "targets", "seconds", "bytes", "curves")
 
@@ -33,9 +36,23 @@ def read_study(folder: Path) -> dict[str, Any]:
         return so_far(CompareFolder(folder))
     if (folder / CONFIG).exists():
         return read_run(folder)
+    raise HoldfastError(nothing_here(folder))
+
+
+def nothing_here(folder: Path) -> str:
+    """Why there is nothing to report in a folder, with what can be reported below it."""
     if not folder.is_dir():
-        raise HoldfastError(f"{folder} is no folder: give the folder of a run or of a comparison")
-    raise HoldfastError(f"{folder} holds neither a run ({CONFIG}) nor a comparison ({COMPARE})")
+        return f"{folder} is no folder: give the folder of a run or of a comparison"
+    found = next((p.parent for what in BELOW for p in sorted(folder.glob(what))), None)
+    example = f" `holdfast report {shlex.quote(str(found))}`" if found else ""
+    if (folder / REPRODUCED).exists():
+        single = f"; a single run can be reported, such as{example}" if found else ""
+        return f"{folder} holds what holdfast reproduce made: its tables are in {folder / TABLES}{single}"
+    below = f"; try{example}" if found else ""
+    return (
+        f"{folder} holds neither a run ({CONFIG} and {HISTORY}) nor a comparison ({COMPARE}, or {PLAN} until it is "
+        f"finished){below}"
+    )
 
 
 def read_comparison(path: Path) -> dict[str, Any]:
