@@ -22,11 +22,13 @@ from test_cli import Said, call, good
 from test_compare import stamps
 from test_sources_writers import write_idx
 
+from holdfast.comparison.result import Ran
 from holdfast.errors import HoldfastError
 from holdfast.reproduce.cells import Part, cells, merged
 from holdfast.reproduce.choose import choose
+from holdfast.reproduce.claims import claim
 from holdfast.reproduce.measure import PLAIN, REACHED, SAID, Measure
-from holdfast.reproduce.page import LEAK, claim, table_markdown
+from holdfast.reproduce.page import LEAK, table_markdown
 from holdfast.reproduce.paper import load_paper, shelf
 from holdfast.reproduce.results import page, stored
 from holdfast.reproduce.run import SHARED, read, reproduce
@@ -229,9 +231,11 @@ def test_a_row_that_is_not_there_is_answered_shortly(text: str, wrong: str | Non
         ("published = [nan, 31.0]", "published = [31.0]", "published has 1 numbers for 2 columns"),
         ("published = [nan, 31.0]", 'published = ["a", 31.0]', "must be numbers"),
         ('name = "IID, FedProx, the usual"', 'name = "IID, FedAvg"', "stands there twice"),
-        ('measure = "last5"', 'measure = "last6"', "unknown measure 'last6'"),
+        ('measure = "last5"', 'measure = "last0"', "unknown measure 'last0'"),
         ('measure = "last5"', 'measure = "rounds_to"', "unknown measure 'rounds_to'"),
         ('expect = ["40% > 0%"]', 'expect = ["40% > 1%"]', "must be 'A > B'"),
+        ('expect = ["40% > 0%"]', 'expect = ["40% beats 0%"]', "must be 'A > B'"),
+        ('expect = ["40% > 0%"]', 'needs = "all but some"', "needs must be all, most"),
         ('caption = "Accuracy of two methods"', 'captoin = "x"', "did you mean caption"),
         ('caption = "Accuracy of two methods"', "", "caption"),
         ("[scale.smoke]", "[scale.tiny]", "unknown scale"),
@@ -334,7 +338,7 @@ def test_what_is_told_is_what_was_asked_for(toy: Path) -> None:
 
 def test_a_claim_about_a_part_says_so(toy: Path) -> None:
     said = rep("--table", "1", "--rows", "1", "--scale", "full", "--out", "here")
-    assert " in the cells asked for (" in said.out
+    assert " in the cells asked for: " in said.out
     assert "printed: 1 of 1." in said.out
     assert "in the cells asked for" not in Path("here/reproduce.md").read_text()
 
@@ -416,8 +420,10 @@ def test_never_is_infinity_and_claims_follow_the_stated_rule(toy: Path) -> None:
     assert easy[0]["difference"] == 0
     assert easy[1]["ours"]["mean"] == pytest.approx(hard[1]["ours"]["mean"])
     assert "| ∞ | ∞ | – |" in Path("here/reproduce.md").read_text()
+    assert "| 1 | 1 | +0 |" in Path("here/reproduce.md").read_text(), "rounds are whole"
     assert claim(two) == {
         "verdict": "holds partly", "seen": 1, "tested": 2, "printed_seen": 1, "printed_tested": 1,
+        "pairs_run": 2, "pairs": 2,
     }, "fewer rounds are better; kappa is the same"  # fmt: skip
 
 
@@ -434,7 +440,7 @@ def fake(columns: list[list[float | None]], less: bool = False, scale: str = "fu
         }
         for i, pair in enumerate(columns)
     ]
-    return {"columns": ["A", "B"], "rows": rows, "expect": ["B > A"], "scale": scale}
+    return {"columns": ["A", "B"], "rows": rows, "expect": ["B > A"], "scale": scale, "reproduction": True}
 
 
 def test_the_rule_of_claims_by_hand() -> None:
@@ -446,12 +452,67 @@ def test_the_rule_of_claims_by_hand() -> None:
     assert claim(fake([[1, 2]], scale="smoke"))["verdict"] == "not tested"
     assert claim(fake([[1, 2], [1, None]])) == {
         "verdict": "holds", "seen": 1, "tested": 1, "printed_seen": 2, "printed_tested": 2,
+        "pairs_run": 1, "pairs": 2,
     }  # fmt: skip
     both = fake([[1, 1]])
     both["rows"][0]["cells"][0]["status"] = "diverged"
     assert claim(both)["verdict"] == "holds", "a run that diverged is worse"
     both["rows"][0]["cells"][1]["status"] = "diverged"
     assert claim(both)["verdict"] == "not tested"
+
+
+def named(rows: list[list[float | None]], columns: str, **more: Any) -> dict[str, Any]:
+    """A table with our numbers, which are also the printed ones; None: not run."""
+    made = [
+        {"name": f"row {i}", "cells": [
+            {"status": "not run" if v is None else "run", "published": v, "less_is_better": False, "ours": {"mean": v}}
+            for v in row
+        ]}
+        for i, row in enumerate(rows)
+    ]  # fmt: skip
+    return {"columns": columns.split(), "rows": made, "scale": "full", "reproduction": True} | more
+
+
+def test_the_best_of_all_is_one_test_a_row() -> None:
+    t = named([[3, 1, 2], [3, 4, 1], [3, 1, None]], "A B C", expect=["A > all"])
+    assert {k: claim(t)[k] for k in ("seen", "tested", "pairs_run", "pairs")} == {
+        "seen": 2, "tested": 3, "pairs_run": 5, "pairs": 6,
+    }  # fmt: skip
+    assert claim(t)["verdict"] == "holds partly"
+    assert claim(t | {"needs": "most"})["verdict"] == "holds"
+    assert claim(t | {"needs": "all but 1"})["verdict"] == "holds"
+    assert claim(named([[3, 4]], "A B", expect=["A > all"], needs="all but 1"))["verdict"] == "does not hold here"
+
+
+def test_ties_and_numbers_in_claims() -> None:
+    level = named([[2, 2]], "A B", expect=["A > B"])
+    assert claim(level)["seen"] == 0
+    assert claim(level | {"expect": ["A >= B"]})["seen"] == 1
+    high = named([[0.98], [0.995], [None]], "A", expect=["A >= 0.99"])
+    assert (claim(high)["seen"], claim(high)["tested"], claim(high)["pairs"]) == (1, 2, 3)
+    assert claim(high | {"reproduction": False})["verdict"] == "not tested", "another setting has another level"
+    assert claim(high | {"reproduction": False})["printed_tested"] == 2
+    quick = named([[5]], "A", expect=["A > 6"])
+    quick["rows"][0]["cells"][0]["less_is_better"] = True
+    assert claim(quick)["seen"] == 1, "five rounds are better than six"
+
+
+def test_a_second_reading_is_tested_too_and_is_nobodys_rival() -> None:
+    t = named([[1, 2, 5, 3]], "A B C A2", expect=["A > all"], reads={"A2": "A"})
+    assert (claim(t)["seen"], claim(t)["tested"]) == (0, 2), "A and A2 against B and C, not against each other"
+    assert (claim(t)["printed_tested"], claim(t)["pairs"]) == (1, 2), "printed is the first reading alone"
+    both = named([[1, None, 3, 2]], "A B A2 B2", expect=["A > B"], reads={"A2": "A", "B2": "B"})
+    assert (claim(both)["seen"], claim(both)["tested"]) == (1, 1), "A2 against B2; B was not run"
+    fewer = named([[1, 3]], "C A2", expect=["A > C"], reads={"A2": "A"})
+    assert (claim(fewer)["seen"], claim(fewer)["tested"]) == (1, 1), "A was not asked for"
+
+
+@pytest.mark.parametrize(("text", "mean"), [("last2", 0.35), ("curve", 0.25), ("last9", 0.25)])
+def test_means_over_rounds(text: str, mean: float) -> None:
+    history = [{"test_accuracy": a} for a in (0.1, 0.2, None, 0.3, 0.4)]
+    run = Ran(0, history, {}, "")
+    assert Measure.parse(text, "here").value(run) == pytest.approx(mean)
+    assert Measure.parse(text, "here").scaled(mean, "%") == pytest.approx(100 * mean)
 
 
 def test_nothing_is_run_twice(toy: Path) -> None:
@@ -653,13 +714,20 @@ def test_the_results_page_of_a_toy(toy: Path) -> None:
     tables("--scale", "full", "--out", "here", "--note", "Digits are small.")
     Path("results/toy.json").write_text(Path("here/reproduce.json").read_text())
     text = page(stored(Path("results")))
-    assert "\n| --- | --- | --- | ---: | ---: | --- |\n" in text, "table, claim, verdict and scale are words"
+    assert "\n| --- | --- | --- | ---: | ---: | ---: | --- |\n" in text, "table, claim, verdict and scale are words"
     for word in (
         "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods", "is not here: cifar100 (2)",
         "| toy, fig1 | Theory agrees. | **not tested** |", "Digits are small.", "FULL SCALE", "Made 2",
     ):  # fmt: skip
         assert word in text
     assert page([]).endswith("No results are stored yet.\n")
+    assert text.count("Digits are small.") == 1, "all tables have this note"
+    one, *rest = stored(Path("results"))
+    mixed = page([one | {"made": {"note": "Letters are not."}}, *rest])
+    assert (mixed.count("Letters are not."), mixed.count("Digits are small.")) == (1, 1), "of the two that were run"
+    assert "**, at small scale |" in page(
+        [t | {"scale": "small", "reproduction": False} for t in stored(Path("results"))]
+    )
 
 
 def test_tables_of_the_first_format_can_be_read(toy: Path) -> None:
@@ -679,11 +747,9 @@ def test_tables_of_the_first_format_can_be_read(toy: Path) -> None:
 
 def test_what_is_measured_is_said_in_words(toy: Path) -> None:
     said = rep("--table", "1", "--rows", "1", "--out", "here")
-    assert (
-        "\nprogress: accuracy of the newest round; in the tables: mean accuracy of the last five rounds\n" in said.err
-    )
+    assert "\nprogress: accuracy of the newest round; in the tables: mean accuracy of the last 5 rounds\n" in said.err
     for text in (said.out, said.err, Path("here/reproduce.md").read_text()):
-        assert "; measure: mean accuracy of the last five rounds" in text
+        assert "; measure: mean accuracy of the last 5 rounds" in text
     assert "last5" not in said.out + said.err
     said = rep("--table", "II", "--out", "here")
     assert "progress" not in said.err, "it shares its runs with table 1: none is left"

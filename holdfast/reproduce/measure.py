@@ -12,15 +12,15 @@ from holdfast.comparison.result import Ran
 from holdfast.comparison.stats import reach, spread
 from holdfast.errors import HoldfastError
 
-ACCURACIES = {"final": "final_accuracy", "best": "best_accuracy", "last5": "last5_accuracy"}
-SCORES = (*ACCURACIES, "personal", "by_class")  # fractions of 1, published in percent
+ACCURACIES = {"final": "final_accuracy", "best": "best_accuracy"}
+SCORES = (*ACCURACIES, "curve", "personal", "by_class")  # fractions of 1, published in percent
 REACHED = ("rounds_to", "seconds_to", "bytes_to")
 PLAIN = (*SCORES, "kappa", "rho", "seconds", "seconds_per_round", "bytes")
 LESS = (*REACHED, "seconds", "seconds_per_round", "bytes")  # where less is better
 SAID = {
     "final": "accuracy after the last round",
     "best": "best accuracy of any round",
-    "last5": "mean accuracy of the last five rounds",
+    "curve": "mean accuracy over all rounds",
     "personal": "mean accuracy of the clients' own copies",
     "by_class": "accuracy in every class after the last round",
     "kappa": "accuracy · 10⁴ per second",
@@ -32,7 +32,7 @@ SAID = {
     "seconds_to": "seconds to reach an accuracy of",
     "bytes_to": "traffic to reach an accuracy of",
 }
-PATTERN = re.compile(r"(?P<name>[a-z0-9_]+)(?:\((?P<at>[0-9.]+)\))?|drift\.(?P<drift>\w+)")
+PATTERN = re.compile(r"(?P<name>[a-z_]+)(?:\((?P<at>[0-9.]+)\))?|last(?P<last>[1-9]\d*)|drift\.(?P<drift>\w+)")
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,19 @@ class Measure:
 
     name: str
     at: float | None = None
+    last: int = 0  # of how many last rounds it is the mean
 
     @classmethod
     def parse(cls, text: str, where: str) -> Measure:
         match = PATTERN.fullmatch(text)
         if match and match["drift"]:
             return cls(text)
+        if match and match["last"]:
+            return cls(text, last=int(match["last"]))
         name = match["name"] if match else ""
         at = float(match["at"]) if match and match["at"] else None
         if not match or (name in REACHED) != (at is not None) or name not in (*PLAIN, *REACHED):
-            known = ", ".join((*PLAIN, *(f"{r}(0.6)" for r in REACHED), "drift.<name>"))
+            known = ", ".join((*PLAIN, "last5", *(f"{r}(0.6)" for r in REACHED), "drift.<name>"))
             raise HoldfastError(f"{where}: unknown measure {text!r}; known: {known}")
         return cls(name, at)
 
@@ -61,9 +64,11 @@ class Measure:
     def words(self) -> str:
         """For people.
 
-        >>> Measure("last5").words, Measure("rounds_to", 0.6).words, Measure("drift.cosine").words
-        ('mean accuracy of the last five rounds', 'rounds to reach an accuracy of 60%', 'drift, cosine')
+        >>> Measure("last5", last=5).words, Measure("rounds_to", 0.6).words, Measure("drift.cosine").words
+        ('mean accuracy of the last 5 rounds', 'rounds to reach an accuracy of 60%', 'drift, cosine')
         """
+        if self.last:
+            return f"mean accuracy of the last {self.last} rounds"
         said = SAID.get(self.name, self.name.replace(".", ", "))
         return said if self.at is None else f"{said} {100 * self.at:g}%"
 
@@ -79,6 +84,8 @@ class Measure:
         if self.name.startswith("drift."):
             figures = [line["drift"] for line in run.history if line.get("drift")]
             found = figures[-1].get(self.name.removeprefix("drift.")) if figures else None
+        elif self.last or self.name == "curve":
+            found = mean_accuracy(run.history, self.last)
         elif self.name == "by_class":
             found = statistics.fmean(a for a in s["accuracy_by_class"] if a is not None)
         elif self.name == "seconds_per_round":
@@ -95,9 +102,15 @@ class Measure:
         """In the unit of the published number."""
         if value is None:
             return None
-        if self.name in SCORES and unit == "%":
+        if (self.name in SCORES or self.last) and unit == "%":
             return 100 * value
         return value / 1e6 if self.name in ("bytes", "bytes_to") and unit == "MB" else value
+
+
+def mean_accuracy(history: Sequence[dict[str, Any]], last: int) -> float | None:
+    """Over so many of the last rounds that were evaluated; 0 is all of them."""
+    scores = [line["test_accuracy"] for line in history if line["test_accuracy"] is not None]
+    return statistics.fmean(scores[-last:]) if scores else None
 
 
 def over_seeds(measure: Measure, runs: Sequence[Ran], unit: str) -> dict[str, Any]:

@@ -1,10 +1,9 @@
-"""A reproduced table as Markdown, and whether the paper's claim is seen in it."""
+"""A reproduced table as Markdown."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.comparison.export import markdown_table
@@ -15,12 +14,6 @@ from holdfast.reproduce.measure import Measure
 RAN = ("run", "diverged")  # cells with a number of ours, or with the reason why there is none
 
 LEAK = "Numbers marked LEAK are of runs that use test data in training: their accuracy means nothing."
-RULE = (
-    "A claim is a list of comparisons, “A is better than B”, each tested in every row (or column) where both were run, "
-    "by the mean over the seeds. It *holds* when all of them are seen, *holds partly* when at least half are, and "
-    "*does not hold here* otherwise; it is *not tested* when none was run, or at smoke scale. A run that diverged, "
-    "or never reached the target, is worse than one that did. Chance is not accounted for: look at the deviations."
-)
 
 
 def headline(t: dict[str, Any]) -> str:
@@ -64,7 +57,8 @@ def used(t: dict[str, Any]) -> tuple[str, str]:
 def ours_title(t: dict[str, Any]) -> str:
     if t["reproduction"]:
         return "ours"
-    return f"ours ({t['scale']}{', changed' if t['changed'] else ''}: not a reproduction)"
+    changed = ", changed" if t["changed"].keys() - {"precision"} else ""
+    return f"ours ({t['scale']}{changed}: not a reproduction)"
 
 
 def table_markdown(t: dict[str, Any]) -> str:
@@ -153,64 +147,5 @@ def difference(c: dict[str, Any]) -> str:
 
 
 def shown(value: float, c: dict[str, Any]) -> str:
-    digits = 4 if c["unit"] == "fraction" else 2
+    digits = 4 if c["unit"] == "fraction" else 0 if c["unit"] == "rounds" and value == int(value) else 2
     return f"{value:.{digits}f}" if abs(value) < 1000 else number(value)
-
-
-# ------------------------------------------------------------------------------------------------ claims
-
-
-def claim(t: dict[str, Any]) -> dict[str, Any]:
-    """How often the expected direction is seen in our numbers and in the published ones, and the verdict."""
-    mine, printed = tested(t, our_score), tested(t, printed_score)
-    seen, total = sum(mine), len(mine)
-    verdict = "not tested"
-    if total and t["scale"] != "smoke":
-        verdict = "holds" if seen == total else "holds partly" if 2 * seen >= total else "does not hold here"
-    return {
-        "verdict": verdict,
-        "seen": seen,
-        "tested": total,
-        "printed_seen": sum(printed),
-        "printed_tested": len(printed),
-    }
-
-
-def tested(t: dict[str, Any], score: Callable[[dict[str, Any]], float | None]) -> list[bool]:
-    """Whether A is better than B, for every comparison that both numbers are there for."""
-    names = [row["name"] for row in t["rows"]]
-    found = []
-    for text in t["expect"]:
-        a, b = (side.strip() for side in text.split(" > "))
-        if a in t["columns"] and b in t["columns"]:
-            i, j = t["columns"].index(a), t["columns"].index(b)
-            pairs = [(row["cells"][i], row["cells"][j]) for row in t["rows"]]
-        else:
-            first, second = (t["rows"][names.index(side)]["cells"] for side in (a, b))
-            pairs = list(zip(first, second, strict=True))
-        for x, y in pairs:
-            mine, other = score(x), score(y)
-            if mine is not None and other is not None and not (math.isinf(mine) and math.isinf(other)):
-                found.append(mine > other)
-    return found
-
-
-def our_score(c: dict[str, Any]) -> float | None:
-    """Higher is better; never reached and diverged are the worst; None where it was not run."""
-    if c["status"] == "diverged":
-        return -math.inf
-    if c["status"] != "run":
-        return None
-    mean = c["ours"]["mean"]
-    return -math.inf if mean is None else better(mean, c)
-
-
-def printed_score(c: dict[str, Any]) -> float | None:
-    if c["published"] is None:
-        return None
-    return -math.inf if c["published"] == "inf" else better(c["published"], c)
-
-
-def better(value: float, c: dict[str, Any]) -> float:
-    """The number turned so that higher is better."""
-    return -value if c["less_is_better"] else value

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, unknown
 from holdfast.reproduce.choose import nearest, see
+from holdfast.reproduce.claims import FORM, NEEDS, reaches
 from holdfast.reproduce.measure import Measure
 
 T = TypeVar("T", "Paper", "Table", "Row", "Column")
@@ -29,6 +30,7 @@ class Column:
     set: dict[str, Any] = field(default_factory=dict)
     measure: str = ""  # where it is not the table's
     unit: str = ""
+    reads: str = ""  # the column that this one is our second reading of
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Table:
     set: dict[str, Any] = field(default_factory=dict)
     absent: str = ""
     theory: str = ""
-    expect: tuple[str, ...] = ()  # "A > B": column (or row) A is better than B, in every row (or column)
+    expect: tuple[str, ...] = ()  # "A > B": column (or row) A is better than B, in every row (or column); see claims
+    needs: str = "all"  # of the tests: all, most, or all but a number
     note: str = ""
     columns: tuple[Column, ...] = ()
     row: tuple[Row, ...] = ()
@@ -158,15 +161,15 @@ def check_table(where: str, table: Table) -> None:
                 raise HoldfastError(f"{at}: {key} has {len(given)} numbers for {len(table.columns)} columns")
         if any(math.isnan(v) is False and v < 0 for v in row.spread):
             raise HoldfastError(f"{at}: spread must not be negative")
-    names = {c.name for c in table.columns}, {r.name for r in table.row}
-    for text in table.expect:
-        if len(sides(text)) != 2 or not (sides(text) <= names[0] or sides(text) <= names[1]):
-            raise HoldfastError(f"{where}: expect {text!r} must be 'A > B' with two columns or two rows")
-
-
-def sides(comparison: str) -> set[str]:
-    """The two names in "A > B"."""
-    return {side.strip() for side in comparison.split(" > ")}
+    columns, rows = {c.name for c in table.columns}, {r.name for r in table.row}
+    if len(reaches(table.expect, columns, rows)) < len(table.expect):
+        raise HoldfastError(f"{where}: expect must be {FORM}")
+    if not NEEDS.fullmatch(table.needs):
+        raise HoldfastError(f"{where}: needs must be all, most or 'all but N', not {table.needs!r}")
+    read = [c.reads for c in table.columns if c.reads]
+    if not columns >= {*read}:
+        raise HoldfastError(f"{where}: reads must name a column of the table")
+    once(where, "reading of", read)
 
 
 def once(where: str, kind: str, names: list[str]) -> None:

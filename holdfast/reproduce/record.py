@@ -10,8 +10,9 @@ from typing import Any
 from holdfast.comparison.result import read_run
 from holdfast.folder import DIVERGED, SUMMARY
 from holdfast.reproduce.cells import PLACE, Cell, Part, cells, missing_data
+from holdfast.reproduce.claims import reaches
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
-from holdfast.reproduce.paper import Paper, sides
+from holdfast.reproduce.paper import Paper
 
 FORMAT = 2
 
@@ -27,6 +28,7 @@ def table_record(
     told = {k: v for k, v in changed.items() if k not in PLACE}
     columns = [table.columns[j].name for j in part.columns]
     names = [table.row[i].name for i in part.rows]
+    reads = {c.name: c.reads for c in table.columns if c.reads and c.name in columns}
     every = [cell_record(cell, scale, seeds, out) for cell in cells(paper, part, scale, changed)]
     wide = len(columns)
     return {
@@ -42,7 +44,9 @@ def table_record(
         "reproduction": scale == "full" and not told.keys() - {"precision"},
         "measure": table.measure,
         "unit": table.unit,
-        "expect": [text for text in table.expect if sides(text) <= {*columns} or sides(text) <= {*names}],
+        "expect": reaches(table.expect, [*columns, *reads.values()], names),
+        "needs": table.needs,
+        "reads": reads,
         "columns": columns,
         "rows": [
             {"name": names[k], "note": table.row[i].note, "cells": every[k * wide : (k + 1) * wide]}

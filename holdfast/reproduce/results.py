@@ -8,7 +8,8 @@ from typing import Any
 
 from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NONE
-from holdfast.reproduce.page import RULE, caption, claim, headline, made_line, table_markdown
+from holdfast.reproduce.claims import RULE, claim
+from holdfast.reproduce.page import caption, headline, made_line, table_markdown
 from holdfast.reproduce.paper import shelf
 from holdfast.reproduce.run import key, read
 
@@ -22,27 +23,45 @@ What became of the papers' claims when we ran their tables. Generated from the f
 
 def page(tables: list[dict[str, Any]]) -> str:
     """The whole page: the claims in one table, then every table that was run."""
-    parts = [HEAD, "## Claims", RULE, verdicts(tables)] if tables else [HEAD, "No results are stored yet."]
+    note = shared_note(tables)
+    tables = [t | {"made": {"note": ""}} for t in tables] if note else tables
+    parts = [HEAD, note, "## Claims", RULE, verdicts(tables)] if tables else [HEAD, "No results are stored yet."]
     for paper in dict.fromkeys(t["paper"] for t in tables):
         own = [t for t in tables if t["paper"] == paper]
         parts += [f"## {own[0]['title']}", *(section(t) for t in own)]
     missing = [paper for paper in shelf() if tables and paper not in {t["paper"] for t in tables}]
     parts += [f"## Not run yet\n\nNo results are stored of any table of {' and '.join(missing)}."] if missing else []
-    return "\n\n".join(part.strip() for part in parts) + "\n"
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def shared_note(tables: list[dict[str, Any]]) -> str:
+    """The note of all tables, where they have the same: it is said once."""
+    notes = {t["made"]["note"] for t in tables}
+    return notes.pop() if len(tables) > 1 and len(notes) == 1 else ""
 
 
 def verdicts(tables: list[dict[str, Any]]) -> str:
-    head = ["paper, table", "claim", "here", "comparisons seen", "printed", "scale"]
+    head = ["paper, table", "claim", "here", "tests seen", "printed", "pairs run", "scale"]
     rows = []
     for t in tables:
         c = claim(t)
         if t["claim"]:
-            seen = f"{c['seen']} of {c['tested']} run" if c["tested"] else NONE
+            seen = f"{c['seen']} of {c['tested']}" if c["tested"] else NONE
             printed = f"{c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else NONE
-            scale = t["scale"] + ("" if t["reproduction"] or t["scale"] != "full" else ", changed")
-            far = ", as far as run" if 0 < c["tested"] < c["printed_tested"] else ""
-            rows.append([f"{t['paper']}, {t['table']}", t["claim"], f"**{c['verdict']}**{far}", seen, printed, scale])
+            run = f"{c['pairs_run']} of {c['pairs']}" if c["pairs"] else NONE
+            far = ", as far as run" if 0 < c["pairs_run"] < c["pairs"] else ""
+            scale = "" if t["reproduction"] or not c["tested"] else f", at {t['scale']} scale"
+            here = f"**{c['verdict']}**{far}{scale}"
+            rows.append([f"{t['paper']}, {t['table']}", t["claim"], here, seen, printed, run, scaled(t)])
     return markdown_table(head, rows)
+
+
+def scaled(t: dict[str, Any]) -> str:
+    """
+    >>> scaled({"scale": "small", "changed": {"rounds": 4, "precision": "tf32"}})
+    'small, rounds = 4, precision = tf32'
+    """
+    return ", ".join([t["scale"], *(f"{k} = {v}" for k, v in t["changed"].items())])
 
 
 def section(t: dict[str, Any]) -> str:

@@ -19,7 +19,8 @@ from holdfast.folder import write_whole
 from holdfast.history import Record
 from holdfast.reproduce.cells import Cell, Part, cells, missing_data, tasks
 from holdfast.reproduce.choose import choose, see
-from holdfast.reproduce.page import caption, claim, headline, made_line, table_markdown, wanting
+from holdfast.reproduce.claims import claim
+from holdfast.reproduce.page import caption, headline, made_line, table_markdown, wanting
 from holdfast.reproduce.paper import SCALES, Paper, load_paper
 from holdfast.reproduce.record import FORMAT, done, table_record
 
@@ -178,15 +179,17 @@ def claim_line(t: dict[str, Any]) -> str:
     if not t["claim"]:
         return ""
     c = claim(t)
-    counts = f" ({c['seen']} of {c['tested']} comparisons seen)" if c["verdict"] != "not tested" else ""
-    printed = f"; printed: {c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else ""
-    scale = (
-        ""
-        if t["reproduction"] or c["verdict"] == "not tested"
-        else f", at {t['scale']} scale" + (" with changes" if t["changed"] else "")
-    )
-    where = " in the cells asked for" if counts and t.get("not_asked") else ""
-    return f"Claim: {t['claim']} **{c['verdict'].capitalize()}**{where}{scale}{counts}{printed}."
+    if c["verdict"] == "not tested":
+        return f"Claim: {t['claim']} **Not tested**{printed(c)}."
+    scale = "" if t["reproduction"] else f", at {t['scale']} scale" + (" with changes" if t["changed"] else "")
+    far = f", as far as run ({c['pairs_run']} of {c['pairs']} pairs)" if c["pairs_run"] < c["pairs"] else ""
+    far += " in the cells asked for" if t.get("not_asked") else ""
+    counts = f": {c['seen']} of {c['tested']} tests seen"
+    return f"Claim: {t['claim']} **{c['verdict'].capitalize()}**{far}{scale}{counts}{printed(c)}."
+
+
+def printed(c: dict[str, Any]) -> str:
+    return f"; printed: {c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else ""
 
 
 def refuse_other_folders(path: Path, collect: bool) -> None:
