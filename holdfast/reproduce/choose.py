@@ -11,7 +11,8 @@ from holdfast.errors import HoldfastError
 
 NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")  # 3, or 3-5
 RANGE = re.compile(r"\d+\s*(-|\.\.|:|to\b)")  # what may be meant as 3-5
-CLOSEST = 3  # names in an error
+CLOSEST = 3  # names in an error that has a guess
+FEW = 8  # names that an error lists whole; of more it lists the pieces, any of which may be asked for
 LIKE = 0.6  # from 0 to 1: less is another name, not a slip
 
 
@@ -79,6 +80,8 @@ def no_such(kind: str, text: str, tables: Mapping[str, Sequence[str]], paper: st
         hint = f"{'they have at most' if many else 'it has'} {most}"
     elif RANGE.match(text) and not like(text, names):
         hint = "a range is two numbers, such as 2-5"
+    elif many and not like(text, names):
+        hint = f"they have {len(names)} of them"
     else:
         hint = nearest(text, names)
     return HoldfastError(f"no {kind} {text!r} {where}; {hint}; {see(paper)}")
@@ -95,16 +98,25 @@ def see(paper: str) -> str:
 
 
 def nearest(text: str, names: Sequence[str]) -> str:
-    """The few names, or pieces of names, that are like a text, the best first; else the first few names.
+    """The few names, or pieces of names, that are like a text, the best first; else what there is.
 
     >>> nearest("fedporx", ["MNIST, IID, FedAvg", "MNIST, IID, FedProx"]), nearest("Venus", ["IID, FedAvg"])
-    ('the closest: FedProx', 'the first: IID, FedAvg')
+    ('the closest: FedProx', 'known: IID, FedAvg')
     """
     near = like(text, names)
-    return f"the closest: {'; '.join(near)}" if near else f"the first: {'; '.join(names[:CLOSEST])}"
+    known = names if len(names) <= FEW else list(dict.fromkeys(piece for name in names for piece in pieces(name)))
+    return f"the closest: {'; '.join(near)}" if near else f"known: {'; '.join(known)}"
 
 
 def like(text: str, names: Sequence[str]) -> list[str]:
     """Names and pieces of names that a text may be a slip of; a piece chooses all names that have it."""
-    pieces = {piece.lower(): piece for name in names for piece in (*re.split(r", | \+ ", name), name)}
-    return [pieces[low] for low in difflib.get_close_matches(text.lower(), pieces, CLOSEST, LIKE)]
+    all_of = {piece.lower(): piece for name in names for piece in (*pieces(name), name)}
+    return [all_of[low] for low in difflib.get_close_matches(text.lower(), all_of, CLOSEST, LIKE)]
+
+
+def pieces(name: str) -> list[str]:
+    """
+    >>> pieces("MNIST + Linear, Non-IID, 20 clients")
+    ['MNIST', 'Linear', 'Non-IID', '20 clients']
+    """
+    return re.split(r", | \+ ", name)

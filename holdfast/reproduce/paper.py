@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, unknown
-from holdfast.reproduce.choose import nearest, see
+from holdfast.reproduce.choose import see
 from holdfast.reproduce.claims import FORM, NEEDS, reaches
 from holdfast.reproduce.measure import Measure
 
@@ -86,8 +86,8 @@ class Paper:
         for table in self.table:
             if table.id.lower() == id.lower():
                 return table
-        near = nearest(id, [table.id for table in self.table])
-        raise HoldfastError(f"{self.name} has no table {id!r}; {near}; {see(self.name)}")
+        known = ", ".join(table.id for table in self.table)
+        raise HoldfastError(f"{self.name} has no table {id!r}; known: {known}; {see(self.name)}")
 
 
 def shelf(folder: Path | None = None) -> dict[str, Traversable]:
