@@ -151,14 +151,16 @@ def test_falls_of_bound_neurons():
     assert run.own_falls("fedavg").tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(("module", "name"), [(drift, "mnist"), (temperature, "cifar10")])
-def test_published_data_are_used_where_they_are(module, name, monkeypatch):
-    loaded = []
-    monkeypatch.setattr(module, "load", lambda name, folder: loaded.append(name))
-    module.images(NO_DATA)
-    monkeypatch.setattr(module, "source", lambda name: SimpleNamespace(missing=lambda folder: []))
-    module.images(NO_DATA)
-    assert loaded == ["digits", name]
+@pytest.mark.parametrize(("experiment", "name"), [(drift.drifts, "mnist"), (temperature.heats, "cifar10")])
+def test_published_data_are_used_where_they_are(experiment, name, monkeypatch):
+    def stop(name, folder):
+        raise HoldfastError(name)
+
+    monkeypatch.setattr(drift, "load", stop)
+    for missing, used in (([name], "digits"), ([], name)):
+        monkeypatch.setattr(drift, "source", lambda asked, gone=missing: SimpleNamespace(missing=lambda folder: gone))
+        with pytest.raises(HoldfastError, match=used):
+            experiment.__wrapped__(NO_DATA)
 
 
 def test_temperatures_of_the_network_as_initialised():

@@ -18,7 +18,7 @@ from torch import Tensor
 from holdfast.config import Config
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
-from holdfast.data.sources import data_folder, load, source
+from holdfast.data.sources import load
 from holdfast.method import Method
 from holdfast.metrics import evaluate
 from holdfast.models.net import Net
@@ -26,6 +26,7 @@ from holdfast.models.zoo import make
 from holdfast.parts.fednlr import FedNLR, temperatures
 from holdfast.rounds import prepare
 from holdfast.theory.claim import Claim, equal
+from holdfast.theory.drift import images
 from holdfast.theory.grid import Grid
 
 MODEL = "vgg9"
@@ -60,13 +61,7 @@ class Heat(NamedTuple):
 @cache
 def heats(data_dir: Path | None) -> tuple[Heat, Heat]:
     """The network as initialised, and trained."""
-    return initial(images(data_dir)), trained(load("digits"))
-
-
-def images(data_dir: Path | None) -> DataSet:
-    """CIFAR-10 where it is at hand, else the digits."""
-    folder = data_folder(data_dir)
-    return load("digits" if source("cifar10").missing(folder) else "cifar10", folder)
+    return initial(images("cifar10", data_dir)), trained(load("digits"))
 
 
 def initial(data: DataSet) -> Heat:
