@@ -14,7 +14,7 @@ from toys import FEDERATION, assert_same, train
 
 from holdfast import Config, DataSet, Federation, HoldfastError, Method, Net, federate
 from holdfast.engines.loop import exact
-from holdfast.parts.fednlr import FedNLR, factors
+from holdfast.parts.fednlr import FedNLR, factors, temperatures
 from holdfast.rounds import prepare
 
 TABLES = {"a1": 0.45, "a2": 0.3}
@@ -94,6 +94,38 @@ def test_equal_activations_give_every_neuron_the_rate_one(h):
 def test_almost_equal_activations_are_told_apart():
     found = factors(torch.tensor([1.0, 1.0 + 1e-5], dtype=torch.float64), [3.0], one_layer(2).layout)
     assert found.tolist() == pytest.approx([0.5, 1.5], rel=1e-9)
+
+
+def solved(h: Tensor, mu: float) -> Tensor:
+    """The T at which the largest of M softmax(h / T) is mu times the smallest, by bisection: the ratio falls with T."""
+    low, high = 1e-6, 1e6
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        scales = torch.softmax(h / middle, 0)
+        low, high = (middle, high) if float(scales.max() / scales.min()) > mu else (low, middle)
+    return torch.tensor(low, dtype=h.dtype)
+
+
+@pytest.mark.parametrize("sum", ["fednlr", "fednlr-tables"])
+def test_temperatures_give_the_ratio_the_mean_and_the_rates(sum):
+    (part,), net = Method.parse(sum).parts, Net(conv_net(), (2, 7, 6), 3, precision="fp64")
+    h, mu = net.neurons(net.initial, images().data.x).mean(0), part.spreads(net.layout)
+    found = temperatures(h, mu, net.layout)
+    sizes = [4, 6, 4, 5, 3]
+    layers = zip(torch.split(h, sizes), torch.split(factors(h, mu, net.layout), sizes), found, mu, strict=True)
+    for own, rates, T, spread in layers:
+        torch.testing.assert_close(T, solved(own, spread), rtol=1e-12, atol=0)
+        scales = len(own) * torch.softmax(own / T, 0)  # Eq. 15
+        assert float(scales.max() / scales.min()) == pytest.approx(spread, rel=1e-12)
+        assert float(scales.mean()) == pytest.approx(1, rel=1e-12)
+        torch.testing.assert_close(scales, rates, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("h", "mu"), [([0.7, 0.7], 3.0), ([0.0, 0.0], 3.0), ([0.1, 0.7], 1.0), ([0.7, 0.7], 1.0)])
+def test_where_all_rates_are_one_the_temperature_is_infinite(h, mu):
+    h, layout = torch.tensor(h, dtype=torch.float64), one_layer(2).layout
+    assert temperatures(h, [mu], layout).tolist() == [math.inf]
+    assert factors(h, [mu], layout).tolist() == [1, 1]
 
 
 @every_engine

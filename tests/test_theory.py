@@ -17,8 +17,11 @@ from toys import assert_same, train
 from holdfast import HoldfastError, Method
 from holdfast.cli.main import main
 from holdfast.cli.theory import PAPERS
+from holdfast.data.federation import federate
+from holdfast.data.sources import load
+from holdfast.models.zoo import make
 from holdfast.part import parts
-from holdfast.theory import drift, feedback, figure, lorentz, neurons, rates, updates
+from holdfast.theory import drift, feedback, figure, lorentz, neurons, rates, temperature, updates
 from holdfast.theory import two_clients as toy
 from holdfast.theory.claim import Claim, above, below, equal, shown
 from holdfast.theory.watch import Watch
@@ -45,11 +48,17 @@ FALSE = {
         "from the first round on",
         "from every start with 50 local steps",
     ),
-    "fednlr": ("all neurons over class 2", "as printed agrees with autograd on random networks"),
+    "fednlr": (
+        "all neurons over class 2",
+        "as printed agrees with autograd on random networks",
+        "has the most neurons",
+    ),
     "fedagg": ("Theorem 4", "with its ε = 0.001", "mean of round 100"),
     "fedmrur": ("Alg. 1 line 16", "as printed, in float32"),
 }
-EMPIRICAL = ("Definition 1", "every class has", "for every pair", "in most", "Sec. 5")  # of the experiment on data
+EMPIRICAL = (  # of the experiments on data
+    "Definition 1", "every class has", "for every pair", "in most", "Sec. 5", "the highest T",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -142,13 +151,55 @@ def test_falls_of_bound_neurons():
     assert run.own_falls("fedavg").tolist() == [0, 0]
 
 
-def test_mnist_is_used_where_it_is(monkeypatch):
-    loaded = []
-    monkeypatch.setattr(drift, "load", lambda name, folder: loaded.append(name))
-    drift.images(NO_DATA)
-    monkeypatch.setattr(drift, "source", lambda name: SimpleNamespace(missing=lambda folder: []))
-    drift.images(NO_DATA)
-    assert loaded == ["digits", "mnist"]
+@pytest.mark.parametrize(("experiment", "name"), [(drift.drifts, "mnist"), (temperature.heats, "cifar10")])
+def test_published_data_are_used_where_they_are(experiment, name, monkeypatch):
+    def stop(name, folder):
+        raise HoldfastError(name)
+
+    monkeypatch.setattr(drift, "load", stop)
+    for missing, used in (([name], "digits"), ([], name)):
+        monkeypatch.setattr(drift, "source", lambda asked, gone=missing: SimpleNamespace(missing=lambda folder: gone))
+        with pytest.raises(HoldfastError, match=used):
+            experiment.__wrapped__(NO_DATA)
+
+
+def test_temperatures_of_the_network_as_initialised():
+    data = load("digits")
+    heat = temperature.initial(data)
+    assert heat.T["fednlr"].shape == (20, 9)
+    federation = federate(data, temperature.SPLIT, temperature.CLIENTS)
+    module = make("vgg9", (1, 8, 8), 10)
+    client = torch.from_numpy(federation.deal.client(3)[: temperature.SAMPLES])
+    with torch.no_grad():  # the second layer: its activation is that of conv2 and the ReLU behind it
+        h = module[:4](federation.inputs(data.x[client])).mean((0, 2, 3))
+    for method, mu in (("fednlr", 1 + 2 / 9 + math.log10(64)), ("fednlr-tables", 1 + 0.1 + 0.3 * math.log10(64))):
+        T = (h.max() - h.min()) / math.log(mu)
+        assert heat.T[method][3, 1].item() == pytest.approx(T.item(), rel=1e-5)
+
+
+def test_the_hottest_layer():
+    heat = temperature.Heat("", "", None, {"fednlr": real([1.0, 3.0, 4.0], [1.0, 5.0, 2.0], [0.0, 2.0, 9.0])})
+    assert heat.mean("fednlr").tolist() == pytest.approx([2 / 3, 10 / 3, 5])
+    assert (heat.hottest("fednlr"), heat.hottest("fednlr", among=-1)) == (3, 2)
+    assert [heat.share("fednlr", layer) for layer in (1, 2, 3)] == pytest.approx([0, 1 / 3, 2 / 3])
+
+
+def test_the_command_prints_the_temperatures(capsys):
+    assert run("fednlr", "--json", "--data-dir", NO_DATA) == 0
+    found = json.loads(capsys.readouterr().out)
+    for table, heat in zip(found["tables"], temperature.heats(NO_DATA), strict=True):
+        assert table["heading"] == [
+            "layer",
+            "neurons",
+            "μ, fednlr",
+            "T, fednlr",
+            "μ, fednlr-tables",
+            "T, fednlr-tables",
+        ]
+        assert [row[1] for row in table["rows"]] == [32, 64, 128, 128, 256, 256, 512, 512, 10]
+        assert [row[2] for row in table["rows"]][-1] == pytest.approx(3)  # 1 + 9/9 + log10(10)
+        for column, method in ((3, "fednlr"), (5, "fednlr-tables")):
+            assert [row[column] for row in table["rows"]] == pytest.approx(heat.mean(method).tolist())
 
 
 def test_neurons_bound_by_definition_1():
@@ -232,6 +283,7 @@ def test_text_and_picture(paper, tmp_path, capsys):
     assert out.count("✓") == sum(c.holds for c in found)
     assert out.count("✗") == sum(not c.holds for c in found)
     assert f"{sum(c.holds for c in found)} of {len(found)} claims hold" in out
+    assert out.count("T of every layer") == (2 if paper == "fednlr" else 0)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert png.stat().st_size < 150_000
 

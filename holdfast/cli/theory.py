@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError, unknown
 
 if TYPE_CHECKING:
     from holdfast.theory.claim import Claim
+    from holdfast.theory.grid import Grid
 
 PAPERS = ("fedbug", "fednlr", "fedagg", "fedmrur")
 
@@ -27,8 +28,8 @@ PAPERS = ("fedbug", "fednlr", "fedagg", "fedmrur")
 def command(paper: str, png: Path | None, as_json: bool, **flags: Any) -> None:
     """Compute a paper's analytical claims and say which hold.
 
-    A claim that does not hold is a finding, not a failure. FedNLR's experiment uses MNIST where the data folder has it,
-    else the digits.
+    A claim that does not hold is a finding, not a failure. FedNLR's experiments use MNIST and CIFAR-10 where the data
+    folder has them, else the digits.
     """
     if paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
@@ -38,12 +39,16 @@ def command(paper: str, png: Path | None, as_json: bool, **flags: Any) -> None:
     folder = given(flags).get("data_dir")
     data_dir = Path(folder) if folder else None
     claims: list[Claim] = module.claims(data_dir)
+    tables: list[Grid] = module.tables(data_dir) if hasattr(module, "tables") else []
     if png is not None:
         module.picture(png, data_dir)
     if as_json:
-        click.echo(json.dumps({"paper": paper, "claims": [asdict(claim) for claim in claims]}, ensure_ascii=False))
+        found = {"paper": paper, "claims": [asdict(c) for c in claims], "tables": [asdict(t) for t in tables]}
+        click.echo(json.dumps(found, ensure_ascii=False))
         return
     print_claims(paper, claims)
+    for table in tables:
+        print_table(table)
     if png is not None:
         click.echo(f"the picture is in {png}")
 
@@ -66,3 +71,17 @@ def print_claims(paper: str, claims: list[Claim]) -> None:
     console.print(view)
     held = sum(claim.holds for claim in claims)
     console.print(f"{held} of {len(claims)} claims hold", highlight=False)
+
+
+def print_table(grid: Grid) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from holdfast.theory.claim import shown
+
+    view = Table(title=grid.title, title_justify="left")
+    for number, heading in enumerate(grid.heading):
+        view.add_column(heading, justify="right" if number else "left")
+    for row in grid.rows:
+        view.add_row(*map(shown, row))
+    Console().print(view)

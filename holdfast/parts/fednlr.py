@@ -80,11 +80,22 @@ class FedNLR(Part):
 def factors(h: Tensor, mu: list[float], layout: Layout) -> Tensor:
     """The rate of every neuron from the mean activations of all of them."""
     found = []
-    for layer, spread in zip(layout.layers, mu, strict=True):
-        own = h[layer.first : layer.first + layer.neurons]
-        low, high = own.min(), own.max()
-        flat = high - low <= EQUAL * high
-        share = torch.where(flat, 0.0, (own - low) / torch.where(flat, 1.0, high - low))
-        e = torch.exp(share * math.log(spread))
+    for own, spread in zip(_layers(h, layout), mu, strict=True):
+        e = torch.exp((own - own.min()) / _width(own) * math.log(spread))  # at the highest exactly mu
         found.append(e / e.mean())
     return torch.cat(found)
+
+
+def temperatures(h: Tensor, mu: list[float], layout: Layout) -> Tensor:
+    """T[l] of every layer (Eq. 16); infinite where all rates are 1."""
+    return torch.stack([_width(own) / math.log(spread) for own, spread in zip(_layers(h, layout), mu, strict=True)])
+
+
+def _layers(h: Tensor, layout: Layout) -> list[Tensor]:
+    return [h[layer.first : layer.first + layer.neurons] for layer in layout.layers]
+
+
+def _width(own: Tensor) -> Tensor:
+    """max - min of a layer's activations; infinite where they count as equal."""
+    low, high = own.min(), own.max()
+    return torch.where(high - low <= EQUAL * high, math.inf, high - low)

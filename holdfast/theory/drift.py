@@ -72,14 +72,14 @@ class Drift(NamedTuple):
 @cache
 def drifts(data_dir: Path | None, methods: tuple[str, ...] = ("fedavg", "fednlr")) -> tuple[str, list[Drift]]:
     """The name of the data used, and the experiment for every seed."""
-    data = images(data_dir)
+    data = images("mnist", data_dir)
     return data.name, [drift(data, seed, methods) for seed in SEEDS]
 
 
-def images(data_dir: Path | None) -> DataSet:
-    """MNIST where it is at hand, else the digits."""
+def images(name: str, data_dir: Path | None) -> DataSet:
+    """The published data where they are at hand, else the digits."""
     folder = data_folder(data_dir)
-    return load("digits" if source("mnist").missing(folder) else "mnist", folder)
+    return load("digits" if source(name).missing(folder) else name, folder)
 
 
 def drift(data: DataSet, seed: int, methods: tuple[str, ...]) -> Drift:

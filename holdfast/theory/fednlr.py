@@ -1,4 +1,4 @@
-"""FedNLR, Sec. 4 and Appendix A: Example 1, Theorem 2, and the verification experiment."""
+"""FedNLR, Sec. 4, Appendix A and Fig. 3: Example 1, Theorem 2, the verification experiment, the temperatures."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from holdfast.theory import figure as fig
+from holdfast.theory import temperature
 from holdfast.theory.claim import Claim, above, below, equal
 from holdfast.theory.drift import ACCURACY, SEEDS, Drift, drifts
+from holdfast.theory.grid import Grid
 from holdfast.theory.neurons import collapsed_falls, example, random_falls
 
 if TYPE_CHECKING:
@@ -25,7 +27,11 @@ PRINTED = {  # Eq. 9: before, after, difference
 
 
 def claims(data_dir: Path | None = None) -> list[Claim]:
-    return [*_example_claims(), *_theorem_claims(), *_drift_claims(data_dir)]
+    return [*_example_claims(), *_theorem_claims(), *_drift_claims(data_dir), *temperature.claims(data_dir)]
+
+
+def tables(data_dir: Path | None = None) -> list[Grid]:
+    return temperature.tables(data_dir)
 
 
 def _example_claims() -> list[Claim]:

@@ -1,0 +1,150 @@
+"""FedNLR's Fig. 3: the temperature of every layer of its network.
+
+The figure is a drawing; the text says neither of which clients nor of which round it is. Here the network, vgg9, is
+looked at as initialised, on CIFAR-10 where it is at hand, and after the paper's local training (two epochs at rate
+0.01) of one client that has all the digits: pictures so small that this takes seconds. The temperatures are those of
+twenty clients, each from its first samples.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from holdfast.config import Config
+from holdfast.data.dataset import DataSet
+from holdfast.data.federation import Federation, federate
+from holdfast.data.sources import load
+from holdfast.method import Method
+from holdfast.metrics import evaluate
+from holdfast.models.net import Net
+from holdfast.models.zoo import make
+from holdfast.parts.fednlr import FedNLR, temperatures
+from holdfast.rounds import prepare
+from holdfast.theory.claim import Claim, equal
+from holdfast.theory.drift import images
+from holdfast.theory.grid import Grid
+
+MODEL = "vgg9"
+CLIENTS, SPLIT, SAMPLES = 20, "dirichlet(0.3)", 32  # the samples of each client that are looked at
+METHODS = ("fednlr", "fednlr-tables")
+TRAINED = "fednlr-tables"  # what trains the network
+SETTINGS = {"model": MODEL, "split": "iid", "epochs": 2, "batch": 16, "lr": 0.01, "device": "cpu"}
+
+
+class Heat(NamedTuple):
+    """The temperatures of one model on the clients of one data set."""
+
+    data: str
+    model: str  # in words
+    net: Net
+    T: dict[str, Tensor]  # method -> [client, layer]
+
+    def mean(self, method: str) -> Tensor:
+        """[layer]: over the clients."""
+        return self.T[method].mean(0)
+
+    def hottest(self, method: str, among: int | None = None) -> int:
+        """The number of the layer with the highest mean, counted from 1; of the first few layers, or of all."""
+        return 1 + int(self.mean(method)[:among].argmax())
+
+    def share(self, method: str, layer: int) -> float:
+        """The share of the clients at which this layer is the hottest."""
+        return float((self.T[method].argmax(1) == layer - 1).double().mean())
+
+
+# ------------------------------------------------------------------------------------------------ computation
+@cache
+def heats(data_dir: Path | None) -> tuple[Heat, Heat]:
+    """The network as initialised, and trained."""
+    return initial(images("cifar10", data_dir)), trained(load("digits"))
+
+
+def initial(data: DataSet) -> Heat:
+    shape, classes = tuple(data.x.shape[1:]), len(data.classes)
+    net = Net(make(MODEL, shape, classes), shape, classes)
+    return heat(data, "as initialised", net, net.initial)
+
+
+def trained(data: DataSet) -> Heat:
+    config = Config().changed(data=data.name, clients=1, cohort=1, **SETTINGS)
+    run = prepare(config, Method.parse(TRAINED), federate(data, str(SETTINGS["split"]), 1), None)
+    run.play(1)
+    accuracy = evaluate(run.net, run.server.w, run.federation).accuracy
+    return heat(data, f"trained to {accuracy:.1%}", run.net, run.server.w)
+
+
+def heat(data: DataSet, model: str, net: Net, w: Tensor) -> Heat:
+    h = activations(net, w, federate(data, SPLIT, CLIENTS))
+    T = {m: torch.stack([temperatures(own, spread(m, net), net.layout) for own in h]) for m in METHODS}
+    return Heat(data.name, model, net, T)
+
+
+def activations(net: Net, w: Tensor, federation: Federation) -> Tensor:
+    """[client, neuron]: the mean activations (Eq. 14)."""
+    found = []
+    for client in federation.occupied:
+        own = torch.from_numpy(federation.deal.client(client)[:SAMPLES])
+        with torch.no_grad():
+            found.append(net.neurons(w, federation.inputs(federation.data.x[own])).mean(0))
+    return torch.stack(found)
+
+
+def spread(method: str, net: Net) -> list[float]:
+    """mu of every layer (Eq. 17)."""
+    (part,) = Method.parse(method).parts
+    assert isinstance(part, FedNLR)
+    return part.spreads(net.layout)
+
+
+# ------------------------------------------------------------------------------------------------ in words
+def claims(data_dir: Path | None) -> list[Claim]:
+    found = heats(data_dir)
+    return [_widest(found[0].net), *(_hottest(heat, method) for heat in found for method in METHODS)]
+
+
+def _widest(net: Net) -> Claim:
+    neurons = torch.tensor([layer.neurons for layer in net.layout.layers])
+    height, width = net.shape[1:]
+    positions = f"{neurons[1]} × {height} × {width} = {neurons[1] * height * width}"
+    return equal(
+        f"Fig. 3: the second layer of {MODEL} has the most neurons of all layers (Sec. 7.3): the first layer that has",
+        2, 1 + int(neurons.argmax()), 0,
+        f"{neurons[1]} channels of up to {neurons.max()} neurons; it has the most where every position of a channel "
+        f"counts: {positions}",
+    )  # fmt: skip
+
+
+def _hottest(heat: Heat, method: str) -> Claim:
+    found = heat.hottest(method)
+    hidden = heat.hottest(method, among=-1)
+    below = "" if found == hidden else f"; of the hidden layers it is layer {hidden}"
+    return equal(
+        f"Fig. 3 on {heat.data}, {MODEL} {heat.model}, {method}: the second layer has the highest T: which has",
+        2, found, 0,
+        f"layer {found} has it at {heat.share(method, found):.0%} of the {len(heat.T[method])} clients, layer 2 at "
+        f"{heat.share(method, 2):.0%}{below}",
+    )  # fmt: skip
+
+
+def tables(data_dir: Path | None) -> list[Grid]:
+    """The figure, as a row for every layer."""
+    return [_table(heat) for heat in heats(data_dir)]
+
+
+def _table(heat: Heat) -> Grid:
+    heading, columns = ["layer", "neurons"], []
+    for method in METHODS:
+        heading += [f"μ, {method}", f"T, {method}"]
+        columns += [spread(method, heat.net), heat.mean(method).tolist()]
+    layers = heat.net.layout.layers
+    rows = [
+        (f"{number} {layer.name}", layer.neurons, *numbers)
+        for number, layer, *numbers in zip(range(1, len(layers) + 1), layers, *columns, strict=True)
+    ]
+    title = f"Fig. 3 on {heat.data}, {MODEL} {heat.model}: T of every layer, mean of the clients"
+    return Grid(title, heading, rows)
