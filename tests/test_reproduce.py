@@ -28,11 +28,12 @@ from holdfast.errors import HoldfastError
 from holdfast.reproduce.cells import Part, cells, merged
 from holdfast.reproduce.choose import choose
 from holdfast.reproduce.claims import claim
+from holdfast.reproduce.files import SHARED, read
 from holdfast.reproduce.measure import PLAIN, REACHED, SAID, Measure
 from holdfast.reproduce.page import LEAK, table_markdown
 from holdfast.reproduce.paper import load_paper, shelf
 from holdfast.reproduce.results import page, stored
-from holdfast.reproduce.run import SHARED, read, reproduce
+from holdfast.reproduce.run import reproduce
 
 ROOT = Path(__file__).resolve().parents[1]
 TOY = """

@@ -15,8 +15,8 @@ from holdfast.config import FIELDS, Config
 from holdfast.errors import HoldfastError
 from holdfast.folder import CONFIG, HISTORY, SPLIT, SUMMARY, RunFolder
 from holdfast.history import Record, read_history, summarize
-from holdfast.reproduce.run import PAGE as TABLES
-from holdfast.reproduce.run import RESULT as REPRODUCED
+from holdfast.reproduce.files import PAGE as TABLES
+from holdfast.reproduce.files import RESULT as REPRODUCED
 
 COMPARE = "compare.json"
 FORMAT = 1

@@ -17,10 +17,11 @@ from holdfast.comparison.watch import Lines, Watch
 from holdfast.config import from_text
 from holdfast.errors import HoldfastError
 from holdfast.reproduce.cells import Part, cells, missing_data
+from holdfast.reproduce.files import PAGE
 from holdfast.reproduce.measure import Measure
-from holdfast.reproduce.page import headline, wanting
+from holdfast.reproduce.page import headline, section, wanting
 from holdfast.reproduce.paper import SCALES, Paper, load_paper, shelf
-from holdfast.reproduce.run import PAGE, reproduce, section
+from holdfast.reproduce.run import reproduce
 
 CHOICE = "name, part of one, or numbers such as 1,4 or 2-5"
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -1,4 +1,4 @@
-"""A reproduced table as Markdown."""
+"""A reproduced table as Markdown, with what was run and what became of the claim."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NEVER, NONE, number
 from holdfast.config import FIELDS
+from holdfast.reproduce.claims import claim
 from holdfast.reproduce.measure import Measure
 
 RAN = ("run", "diverged")  # cells with a number of ours, or with the reason why there is none
@@ -149,3 +150,29 @@ def difference(c: dict[str, Any]) -> str:
 def shown(value: float, c: dict[str, Any]) -> str:
     digits = 4 if c["unit"] == "fraction" else 0 if c["unit"] == "rounds" and value == int(value) else 2
     return f"{value:.{digits}f}" if abs(value) < 1000 else number(value)
+
+
+def section(t: dict[str, Any]) -> str:
+    """A table for the page: what was run, the numbers, the claim."""
+    parts = [f"## {t['paper']}, table {t['table']}: {caption(t)}", t["why_not"] or f"**{headline(t)}.**"]
+    if not t["why_not"]:
+        parts.append(table_markdown(t))
+    parts += [said for said in (claim_line(t), made_line(t)) if said]
+    return "\n\n".join(parts) + "\n"
+
+
+def claim_line(t: dict[str, Any]) -> str:
+    if not t["claim"]:
+        return ""
+    c = claim(t)
+    if c["verdict"] == "not tested":
+        return f"Claim: {t['claim']} **Not tested**{printed(c)}."
+    scale = "" if t["reproduction"] else f", at {t['scale']} scale" + (" with changes" if t["changed"] else "")
+    far = f", as far as run ({c['pairs_run']} of {c['pairs']} pairs)" if c["pairs_run"] < c["pairs"] else ""
+    far += " in the cells asked for" if t.get("not_asked") else ""
+    counts = f": {c['seen']} of {c['tested']} tests seen"
+    return f"Claim: {t['claim']} **{c['verdict'].capitalize()}**{far}{scale}{counts}{printed(c)}."
+
+
+def printed(c: dict[str, Any]) -> str:
+    return f"; printed: {c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else ""

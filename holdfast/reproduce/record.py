@@ -14,8 +14,6 @@ from holdfast.reproduce.claims import reaches
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
 from holdfast.reproduce.paper import Paper
 
-FORMAT = 2
-
 
 def table_record(
     paper: Paper, part: Part, scale: str, changed: Mapping[str, Any], seeds: Sequence[int] | None, out: Path

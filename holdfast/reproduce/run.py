@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,21 +14,15 @@ from holdfast.comparison.task import Bench, Task
 from holdfast.comparison.watch import Watch
 from holdfast.data.sources import data_folder
 from holdfast.errors import HoldfastError, unknown
-from holdfast.folder import write_whole
 from holdfast.history import Record
 from holdfast.reproduce.cells import Cell, Part, cells, missing_data, tasks
 from holdfast.reproduce.choose import choose, see
-from holdfast.reproduce.claims import claim
-from holdfast.reproduce.page import caption, headline, made_line, table_markdown, wanting
+from holdfast.reproduce.files import RESULT, keep, noted
+from holdfast.reproduce.page import wanting
 from holdfast.reproduce.paper import SCALES, Paper, load_paper
-from holdfast.reproduce.record import FORMAT, done, table_record
+from holdfast.reproduce.record import done, table_record
 
 SAVED_EVERY = 10.0  # seconds between two writings of the tables while runs go on
-RESULT, PAGE = "reproduce.json", "reproduce.md"
-SHARED = (
-    "Cells of equal settings share a run: one that no command asked for is listed, too, where the run of another cell "
-    "gives its number.\n"
-)
 
 
 @dataclass(frozen=True)
@@ -95,7 +88,7 @@ def reproduce(
         telling = Telling(watch or Watch(), lambda: write(path, wish, note), measures)
         finished = run_all(runs, bench, jobs, telling, stop, light)
         notes = write(path, wish, note)
-    records = [record(wish, part, wish.seeds, path, notes[part.table.id]) for part in wish.parts]
+    records = [noted(record(wish, part, wish.seeds, path), notes[part.table.id]) for part in wish.parts]
     return Reproduction(path, records, wish.without, finished)
 
 
@@ -124,72 +117,13 @@ def asked(
     return Wish(paper, parts, without, scale, list(range(seeds)), dict(settings), chosen)
 
 
-def record(wish: Wish, part: Part, seeds: Sequence[int] | None, path: Path, note: str) -> dict[str, Any]:
-    return table_record(wish.paper, part, wish.scale, wish.changed, seeds, path) | {"made": {"note": note}}
+def record(wish: Wish, part: Part, seeds: Sequence[int] | None, path: Path) -> dict[str, Any]:
+    return table_record(wish.paper, part, wish.scale, wish.changed, seeds, path)
 
 
 def write(path: Path, wish: Wish, note: str) -> dict[str, str]:
-    """Keep the tables, whole and with every seed, as they stand; those of other commands in the same folder stay.
-
-    Returns the note of each table of the wish: a command without one leaves it as it was.
-    """
-    before = {key(t): t for t in read(path / RESULT)}
-    fresh = []
-    for part in wish.parts:
-        t = record(wish, Part.whole(part.table), None, path, note)
-        old = before.pop(key(t), t)
-        fresh.append(t if note else t | {"made": {"note": old["made"]["note"]}})
-    tables = [*before.values(), *fresh]
-    write_whole(path / RESULT, json.dumps({"format": FORMAT, "tables": tables}, allow_nan=False, indent=1) + "\n")
-    write_whole(path / PAGE, "\n".join([*([SHARED] if shared(tables) else []), *map(section, tables)]))
-    return {t["table"]: t["made"]["note"] for t in fresh}
-
-
-def shared(tables: Sequence[dict[str, Any]]) -> bool:
-    """Whether a run stands behind several numbers."""
-    runs = [c["folder"] for t in tables for row in t["rows"] for c in row["cells"] if "seeds" in c]
-    return len(set(runs)) < len(runs)
-
-
-def key(t: dict[str, Any]) -> tuple[str, ...]:
-    return t["paper"], t["table"], t["scale"], json.dumps(t["changed"], sort_keys=True)
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """The tables in a ``reproduce.json``."""
-    if not path.exists():
-        return []
-    try:
-        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["tables"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise HoldfastError(f"{path} is damaged: delete it; the runs beside it are kept") from error
-    return found
-
-
-def section(t: dict[str, Any]) -> str:
-    """A table for the page: what was run, the numbers, the claim."""
-    parts = [f"## {t['paper']}, table {t['table']}: {caption(t)}", t["why_not"] or f"**{headline(t)}.**"]
-    if not t["why_not"]:
-        parts.append(table_markdown(t))
-    parts += [said for said in (claim_line(t), made_line(t)) if said]
-    return "\n\n".join(parts) + "\n"
-
-
-def claim_line(t: dict[str, Any]) -> str:
-    if not t["claim"]:
-        return ""
-    c = claim(t)
-    if c["verdict"] == "not tested":
-        return f"Claim: {t['claim']} **Not tested**{printed(c)}."
-    scale = "" if t["reproduction"] else f", at {t['scale']} scale" + (" with changes" if t["changed"] else "")
-    far = f", as far as run ({c['pairs_run']} of {c['pairs']} pairs)" if c["pairs_run"] < c["pairs"] else ""
-    far += " in the cells asked for" if t.get("not_asked") else ""
-    counts = f": {c['seen']} of {c['tested']} tests seen"
-    return f"Claim: {t['claim']} **{c['verdict'].capitalize()}**{far}{scale}{counts}{printed(c)}."
-
-
-def printed(c: dict[str, Any]) -> str:
-    return f"; printed: {c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else ""
+    """Keep the tables of the wish, whole and with every seed, as they stand."""
+    return keep(path, [record(wish, Part.whole(part.table), None, path) for part in wish.parts], note)
 
 
 def refuse_other_folders(path: Path, collect: bool) -> None:
