@@ -443,6 +443,19 @@ def test_the_points_of_one_method_are_compared_with_its_first():
     assert to == [None, "fedavg, lr=0.01"]
 
 
+def test_sweep_values_that_nearly_agree_are_told_apart():
+    tiny = (*TINY, "--sweep", "lr=0.1,0.10000002", "--targets", "0.5,0.50000002", "--seeds", "1")
+    said = good("compare", "fedavg", *tiny, "--out", "here", "--json")
+    assert [e["label"] for e in said.json["entries"]] == ["fedavg, lr=0.1", "fedavg, lr=0.10000002"]
+    for entry in said.json["entries"]:
+        (run,) = entry["runs"]
+        assert entry["curves"]["test_loss"] == [[line["test_loss"] for line in lines(Path("here") / run)]]
+    first, second = (e["curves"]["test_loss"] for e in said.json["entries"])
+    assert first != second
+    header = (Path("here") / "compare.csv").read_text().splitlines()[0].split(",")
+    assert {"rounds_to_0.5", "rounds_to_0.50000002"} <= {*header}
+
+
 def test_a_swept_split_is_compared_with_the_first_method_on_the_same_split():
     sweep = "split=iid,dirichlet(0.3, balanced=true)"
     said = good("compare", "fedavg", "fedbug", *TINY, "--sweep", sweep, "--seeds", "2", "--out", "here", "--json")

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.comparison.plan import shown
 from holdfast.comparison.tables import NEVER, NONE, describe, notes, tables
 
 # Columns of words, which begin at the left; all others hold numbers.
@@ -48,7 +49,7 @@ def flat(found: dict[str, Any], e: dict[str, Any]) -> dict[str, Any]:
     for to in e["targets"]:
         for what in ("rounds", "seconds", "bytes"):
             whole = None not in to[what]
-            row[f"{what}_to_{to['target']:g}"] = statistics.fmean(to[what]) if whole else None
+            row[f"{what}_to_{shown(to['target'])}"] = statistics.fmean(to[what]) if whole else None
     row |= {what: e[what]["mean"] for what in ("seconds", "bytes", "kappa", "rho")}
     means = e["by_class"]["mean"] or [None] * len(found["classes"])
     return row | {f"class_{c}": m for c, m in zip(found["classes"], means, strict=True)}

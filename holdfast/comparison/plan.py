@@ -215,7 +215,15 @@ def words(text: str) -> list[str]:
 
 
 def shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else show(value)
+    """A value as one writes it; read again it is the very same.
+
+    >>> shown(1.0), shown(0.1), shown(0.10000002), shown(None)
+    ('1', '0.1', '0.10000002', 'none')
+    """
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(float(value))
+    return value if isinstance(value, str) else show(value)
 
 
 def slug(text: str) -> str:

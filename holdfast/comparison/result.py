@@ -76,11 +76,11 @@ def collect(
     read: Callable[[Path, int], Ran] = read_run,
 ) -> dict[str, Any]:
     """The whole of ``compare.json``; with ``read_begun`` what is known so far: no means until all seeds are done."""
-    runs = {entry.label: [read(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
+    runs = {entry.folder: [read(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
     targets = plan.how.targets
     if targets is None:
         first = [entry for entry in plan.entries if entry.text == plan.entries[0].text]  # at every point of a sweep
-        best = [spread([r.get("best_accuracy") for r in runs[entry.label]])["mean"] for entry in first]
+        best = [spread([r.get("best_accuracy") for r in runs[entry.folder]])["mean"] for entry in first]
         targets = usual_targets(max((b for b in best if b is not None), default=None))
     entries = [entry_record(plan, entry, runs, targets) for entry in plan.entries]
     split = {"counts": facts["counts"]} if facts.get("counts") else {}
@@ -108,11 +108,11 @@ def devices(runs: Iterable[Ran]) -> str:
 
 
 def entry_record(plan: Plan, entry: Entry, runs: dict[str, list[Ran]], targets: Sequence[float]) -> dict[str, Any]:
-    own, reference = runs[entry.label], plan.reference(entry)
+    own, reference = runs[entry.folder], plan.reference(entry)
     accuracy = {name: spread([r.get(f"{name}_accuracy") for r in own]) for name in ("final", "best", "last5")}
     difference = None
     if entry != reference:
-        base = [r.get("final_accuracy") for r in runs[reference.label]]
+        base = [r.get("final_accuracy") for r in runs[reference.folder]]
         difference = paired(accuracy["final"]["values"], base)
     told = None if difference is None else {"of": "final", "to": reference.label} | difference
     personal = [r.get("personal_accuracy") for r in own]
