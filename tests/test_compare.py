@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume
+from hypothesis import given as given_by
 from hypothesis import strategies as st
 from rich.console import Console
 from scipy import stats as scipy_stats
@@ -29,20 +30,28 @@ from studies import study
 from test_bad_input import refused
 from test_cli import call, facts, good, lines
 from torch import nn
+from toys import Bowl
 
 import holdfast
 from holdfast.batches import Plan
-from holdfast.cli.compare import again, view
+from holdfast.cli.compare import again, numbers, view
+from holdfast.cli.compare import command as compare_command
 from holdfast.cli.live import LiveTable
+from holdfast.cli.options import given
+from holdfast.comparison.compare import tabulate
 from holdfast.comparison.export import escaped
 from holdfast.comparison.fit import fit, folded
+from holdfast.comparison.plan import How, make_plan, sweep_from_text
+from holdfast.comparison.plan import Plan as ComparePlan
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.tables import tables
 from holdfast.comparison.task import Task
 from holdfast.comparison.watch import Lines, Watch, standing
-from holdfast.config import Config
+from holdfast.config import FIELDS, Config
+from holdfast.errors import HoldfastError
 from holdfast.history import Record
 from holdfast.method import as_method
+from holdfast.part import parts
 from holdfast.simulation import Simulation
 
 COMMAND = Path(sys.executable).with_name("holdfast")
@@ -73,7 +82,7 @@ def scores(folder: str) -> list[Any]:
 seeds = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=9)
 
 
-@given(seeds)
+@given_by(seeds)
 def test_the_paired_difference_is_that_of_scipy(pairs: list[tuple[float, float]]) -> None:
     a, b = ([p[i] for p in pairs] for i in (0, 1))
     gaps = [x - y for x, y in pairs]
@@ -354,6 +363,59 @@ def test_the_command_to_go_on_names_the_folder_and_overwrites_nothing():
     assert said == ["holdfast", "compare", "--jobs", "2", "--out", str(folder), "--", "fedavg", "fedbug(0.4)"]
 
 
+def typed(command: str) -> ComparePlan:
+    """The plan of a command line, as the command itself reads it."""
+    words = shlex.split(command)
+    assert words[:2] == ["holdfast", "compare"]
+    p = compare_command.make_context("compare", words[2:]).params
+    targets = None if p["targets"] is None else tuple(numbers(p["targets"]))
+    settings = given({k: v for k, v in p.items() if k in FIELDS})
+    how = How(targets, p["jobs"], p["light"])
+    return make_plan(p["methods"], settings, p["seeds"], p["first_seed"], sweep_from_text(p["sweep"]), how)
+
+
+positive = st.floats(1e-300, 1e300)
+fractions = st.floats(1e-9, 1)
+
+
+@given_by(
+    settings=st.fixed_dictionaries(
+        {},
+        optional={
+            "server_lr": positive, "clip": positive, "lr_decay": fractions, "participation": fractions,
+            "public": st.one_of(st.just("test"), st.floats(0, 0.99)), "augment": st.booleans(),
+            "graphs": st.booleans(), "compile": st.sampled_from([None, True, False]),
+            "data_dir": st.sampled_from(["a b", "it's", "$HOME"]),
+        },
+    ),
+    sweep=st.fixed_dictionaries(
+        {},
+        optional={
+            "lr": st.lists(positive, min_size=1, max_size=3, unique=True),
+            "split": st.just(["iid", "dirichlet(0.3, balanced=true)+quantity(0.123456789)"]),
+            "cohort": st.just([None, 3]), "drift": st.just([True, False]),
+        },
+    ),
+    mu=fractions,
+    how=st.builds(How, st.one_of(st.none(), st.tuples(fractions)), st.integers(1, 3), st.booleans()),
+    seeds=st.tuples(st.integers(1, 4), st.integers(0, 99)),
+)  # fmt: skip
+def test_the_command_makes_the_same_comparison(
+    settings: dict[str, Any], sweep: dict[str, Any], mu: float, how: How, seeds: tuple[int, int]
+):
+    assume("participation" not in settings or "cohort" not in sweep)
+    plan = make_plan(["fedavg", as_method(f"prox({mu!r})")], settings, *seeds, sweep, how)
+    assert typed(plan.command(Path("some where"))) == plan
+
+
+def test_the_command_of_a_page_goes_on_with_it():
+    args = ("fedavg", *TINY, "--lr", "0.123456789", "--sweep", "clip=1.00000001,2", "--seeds", "1", "--out", "here")
+    good("compare", *args, "--quiet")
+    before = stamps("here")
+    good(*shlex.split(found("here")["command"])[1:], "--quiet")
+    assert stamps("here") == before
+
+
 def test_a_terminal_gets_one_live_table():
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
@@ -626,6 +688,11 @@ def test_compare_from_python_with_ones_own_data_and_model(tmp_path: Path):
     assert [e["label"] for e in result.entries] == ["fedavg", "fedbug(share=0.2)"]
     assert result.record["settings"]["data"] == "mine"
     assert "fedbug" in result.markdown()
+    assert result.record["command"] is None
+    for text in (result.markdown(), holdfast.report(tmp_path / "a").read_text(encoding="utf-8")):
+        assert "Started from Python with data (mine) and model (Sequential) of its own" in text
+        assert "holdfast compare" not in text
+    assert tabulate(tmp_path / "a").record["own"] == {"data": "mine", "model": "Sequential"}, "it is kept"
     again = holdfast.compare(
         ["fedavg", "fedbug(share=0.2)"], data, model, seeds=2, out=tmp_path / "b", jobs=2, **settings
     )
@@ -633,6 +700,17 @@ def test_compare_from_python_with_ones_own_data_and_model(tmp_path: Path):
     stopped = holdfast.compare(["fedavg"], data, seeds=1, out=tmp_path / "c", stop=lambda: True, rounds=5)
     assert not stopped.finished
     assert stopped.entries == []
+    page = holdfast.report(tmp_path / "c").read_text(encoding="utf-8")
+    assert "Started from Python with data (mine) of its own" in page
+    assert "Go on with it:" not in page
+    with pytest.raises(HoldfastError, match="data must be a name or a DataSet, not a Tensor"):
+        holdfast.compare(["fedavg"], x)
+
+
+def test_a_part_of_ones_own_is_not_typed():
+    assert "toy-bowl" in parts()
+    plan = make_plan(["fedavg", Bowl(), Bowl() + "prox(0.1)"], {})
+    assert (plan.command(Path("here")), plan.own) == (None, {"parts": "toy-bowl"})
 
 
 def test_light_comparisons_keep_no_checkpoints():

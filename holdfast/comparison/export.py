@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.comparison.plan import shown
-from holdfast.comparison.tables import NEVER, NONE, describe, notes, tables
+from holdfast.comparison.tables import NEVER, NONE, describe, from_python, notes, tables
 
 # Columns of words, which begin at the left; all others hold numbers.
 WORDS = ("method", "verdict", "compared with", "row", "column", "paper, table", "claim", "here", "scale")
 
 
 def markdown(found: dict[str, Any]) -> str:
-    parts = ["# Comparison", describe(found), f"`{found['command']}`"]
+    parts = ["# Comparison", describe(found), from_python(found) or f"`{found['command']}`"]
     for table in tables(found):
         parts += [f"## {table.title}", markdown_table(table.head, table.rows)]
     said = notes(found)

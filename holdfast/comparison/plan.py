@@ -6,7 +6,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class Plan:
     sweep: dict[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
     how: How = How()
+    own: dict[str, str] = field(default_factory=dict)  # what only Python can give: data, model, parts
 
     @property
     def entries(self) -> list[Entry]:
@@ -115,10 +116,13 @@ class Plan:
             "seeds": list(self.seeds),
             "settings": common,
             "how": asdict(self.how),
+            "own": self.own,
         }
 
-    def command(self, out: Path) -> str:
-        """The command line that makes this comparison, or goes on with it."""
+    def command(self, out: Path) -> str | None:
+        """The command line that makes this comparison, or goes on with it; there is none for what Python alone has."""
+        if self.own:
+            return None
         changed = {f.name: getattr(self.config, f.name) for f in fields(Config) if f.name not in ("method", "seed")}
         words = ["holdfast", "compare", *(text for text, _ in self.methods)]
         for name, value in changed.items():
@@ -143,8 +147,12 @@ def make_plan(
     first_seed: int = 0,
     sweep: Mapping[str, Sequence[Any]] | None = None,
     how: How | None = None,
+    own: Mapping[str, str] | None = None,
 ) -> Plan:
-    """A checked plan; every bad method, setting or sweep value is found here."""
+    """A checked plan; every bad method, setting or sweep value is found here.
+
+    ``own`` names the data and the model where they are objects of the user and not known by these names.
+    """
     if isinstance(methods, (str, Part, Method)) or not methods:
         raise HoldfastError("compare needs a list of methods; the first is what the others are compared with")
     for name, many in (("seeds", seeds), ("first_seed", first_seed)):
@@ -160,10 +168,18 @@ def make_plan(
             raise HoldfastError(f"{text} and {other} are the same method: leave one out")
     config = Config().changed(**settings)
     numbers = tuple(range(first_seed, first_seed + seeds))
-    plan = Plan(config, tuple(built), swept(sweep or {}, settings), numbers, how or How())
+    plan = Plan(
+        config, tuple(built), swept(sweep or {}, settings), numbers, how or How(), {**(own or {}), **own_parts(built)}
+    )
     for entry in plan.entries:
         plan.config_of(entry, plan.seeds[-1])
     return plan
+
+
+def own_parts(methods: Sequence[tuple[str, Method]]) -> dict[str, str]:
+    """The parts that the user has written: the command line does not know them."""
+    found = [p.name for _, method in methods for p in method.parts if not type(p).__module__.startswith("holdfast.")]
+    return {"parts": ", ".join(dict.fromkeys(found))} if found else {}
 
 
 def swept(sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:

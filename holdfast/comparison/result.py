@@ -90,6 +90,7 @@ def collect(
         "torch": torch.__version__,
         "device": devices(run for own in runs.values() for run in own),
         "command": plan.command(out),
+        "own": plan.own,
         "date": datetime.date.today().isoformat(),
         "settings": plan.settings(),
         "sweep": {name: list(values) for name, values in plan.sweep.items()},

@@ -117,6 +117,12 @@ def describe(found: dict[str, Any]) -> str:
     )
 
 
+def from_python(found: dict[str, Any]) -> str:
+    """Why no command makes a comparison again; nothing where one does."""
+    own = " and ".join(f"{what} ({name})" for what, name in (found.get("own") or {}).items())
+    return f"Started from Python with {own} of its own: there is no command to type." if own else ""
+
+
 # ------------------------------------------------------------------------------------------------ cells
 
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.tables import NEVER, last_scores
+from holdfast.comparison.tables import NEVER, from_python, last_scores
 from holdfast.errors import HoldfastError
 from holdfast.reports import charts, still, tables, words
 from holdfast.reports.charts import Chart
@@ -70,6 +70,7 @@ def html(study: dict[str, Any], beside: Path) -> str:
         scores=tables.scores(study),
         reference=reference(study),
         never=never(study),
+        from_python=from_python(study),
         last=last_scores(study),
         sections=parts,
         stills={chart.key: data_uri(beside / f"{chart.key}.svg") for chart in drawn},
