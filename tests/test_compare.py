@@ -44,7 +44,7 @@ from holdfast.comparison.fit import fit, folded
 from holdfast.comparison.plan import How, make_plan, sweep_from_text
 from holdfast.comparison.plan import Plan as ComparePlan
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
-from holdfast.comparison.tables import tables
+from holdfast.comparison.tables import federation, tables
 from holdfast.comparison.task import Task
 from holdfast.comparison.watch import Lines, Watch, standing
 from holdfast.config import FIELDS, Config
@@ -516,6 +516,37 @@ def test_sweep_values_that_nearly_agree_are_told_apart():
     assert first != second
     header = (Path("here") / "compare.csv").read_text().splitlines()[0].split(",")
     assert {"rounds_to_0.5", "rounds_to_0.50000002"} <= {*header}
+
+
+def test_what_is_swept_is_told_as_swept_and_by_no_default():
+    sweep = ("--sweep", "split=iid,shards(2)", "--sweep", "rounds=2,3")
+    said = good("compare", "fedavg", "prox(0.1)", *TINY[:-2], *sweep, "--seeds", "2", "--out", "here")
+    assert found("here")["settings"] == {"data": "digits", "clients": 6, "cohort": 2, "model": "linear", "steps": 2}
+    texts = [said.err, *((Path("here") / f"compare.{kind}").read_text() for kind in ("md", "tex"))]
+    for text in texts:
+        assert (
+            "digits, 6 clients, 2 per round; linear, steps 2; swept split: iid, shards(2); swept rounds: 2, 3" in text
+        )
+        assert not re.search(r"dirichlet|30 rounds", text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sweep", "told"),
+    [
+        ({}, {}, ["dirichlet(0.3) over 20 clients", "5 per round"]),
+        ({}, {"clients": [20, 40]}, ["dirichlet(0.3)"]),
+        ({}, {"clients": [20, 22]}, ["dirichlet(0.3)", "5 per round"]),
+        ({"cohort": 3}, {"clients": [20, 40]}, ["dirichlet(0.3)", "3 per round"]),
+        ({}, {"clients": [20, 22], "split": ["iid", "shards(2)"]}, ["5 per round"]),
+        ({}, {"model": ["mlp", "linear"], "cohort": [2, 3]}, ["dirichlet(0.3) over 20 clients"]),
+        ({}, {"participation": [0.2, 0.3]}, ["dirichlet(0.3) over 20 clients"]),
+        ({"participation": 0.123456789}, {}, ["dirichlet(0.3) over 20 clients", "each with probability 0.123456789"]),
+    ],
+)
+def test_the_federation_is_told_as_far_as_all_share_it(settings: dict, sweep: dict, told: list[str]):
+    common = make_plan(["fedavg"], settings, sweep=sweep).settings()
+    assert federation(common) == told
+    assert not common.keys() & sweep.keys()
 
 
 def test_a_swept_split_is_compared_with_the_first_method_on_the_same_split():

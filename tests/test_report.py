@@ -30,7 +30,7 @@ from holdfast.config import FIELDS
 from holdfast.drift import MEASURES
 from holdfast.history import Record
 from holdfast.reports import charts, tables
-from holdfast.reports.page import facts, missing, tiles
+from holdfast.reports.page import dealt, facts, missing, tiles
 from holdfast.reports.study import TARGETS, read_run, read_study
 from holdfast.reports.words import percent, plus_minus
 
@@ -251,6 +251,22 @@ def test_a_sweep_says_whom_its_points_are_compared_with(tmp_path: Path) -> None:
     assert "to the first method at the same point of the sweep," in read(holdfast.report(two.folder)).text
     assert one.entries[1]["difference"]["to"] == "fedavg, lr=0.1"
     assert "to the first point on the same federation," in read(holdfast.report(one.folder)).text
+
+
+def test_a_sweep_is_not_described_by_defaults(tmp_path: Path) -> None:
+    settings = {"seeds": 2, "clients": 6, "cohort": 2, "steps": 1}
+    sweep = {"split": ["shards(2)", "iid"], "rounds": [1, 2], "lr": [0.1]}
+    made = holdfast.compare(["fedavg"], out=tmp_path / "a", sweep=sweep, **settings)
+    assert facts(made.record) == [
+        "6 clients", "2 per round", "mlp", "swept split: shards(2), iid", "swept rounds: 1, 2", "swept lr: 0.1",
+        "2 seeds",
+    ]  # fmt: skip
+    page = read(holdfast.report(made.folder)).text
+    assert "(split shards(2), seed 0). Other points of the sweep are dealt otherwise." in page
+    assert "split shards(2), iid (swept) rounds 1, 2 (swept)" in page
+    assert not re.search(r"dirichlet|30 rounds", page)
+    assert dealt(study(seeds=1)) == "How the data is dealt to the clients."
+    assert dealt(study(sweep={"lr": [0.1, 0.2]})) == "How the data is dealt to the clients (seed 0)."
 
 
 # -- comparisons that are not finished -------------------------------------------------------------------------------

@@ -96,16 +96,17 @@ class Plan:
         return next(e for e in self.entries if all(e.settings.get(k) == entry.settings.get(k) for k in names))
 
     def settings(self) -> dict[str, Any]:
-        """The common settings that differ from their defaults, and those that every table should name."""
-        shown = {
-            f.name: getattr(self.config, f.name)
-            for f in fields(Config)
-            if f.name not in ("method", "seed", "data_dir")
-            and (f.name in ALWAYS or getattr(self.config, f.name) != f.default)
-        }
-        if self.config.participation is None:
-            return shown | {"cohort": self.config.cohort_size}
-        return {k: v for k, v in shown.items() if k != "cohort"}
+        """What all runs share: settings that differ from their defaults, and those that every table should name."""
+        common = {f.name: getattr(self.config, f.name) for f in fields(Config)} | {"cohort": self.cohort()}
+        never = {"method", "seed", "data_dir", *self.sweep} | ({"cohort"} if common["cohort"] is None else set())
+        return {k: v for k, v in common.items() if k not in never and (k in ALWAYS or v != FIELDS[k].default)}
+
+    def cohort(self) -> int | None:
+        """Clients per round, where that is one number for all: by default it depends on the clients."""
+        if self.config.participation is not None or "participation" in self.sweep:
+            return None
+        sizes = {self.config_of(entry, 0).cohort_size for entry in self.entries}
+        return sizes.pop() if len(sizes) == 1 else None
 
     def record(self) -> dict[str, Any]:
         """For ``plan.json``: what makes it this comparison and no other, and how it was last asked for."""
@@ -226,8 +227,19 @@ def sweep_from_text(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def words(text: str) -> list[str]:
-    """The parts between commas that stand outside of parentheses and brackets."""
-    return [word.strip() for word in re.split(r",(?![^(\[]*[)\]])", text)]
+    """The parts between commas that stand outside of parentheses and brackets.
+
+    >>> words("mlp, mlp(8, [1, 2]), cnn")
+    ['mlp', 'mlp(8, [1, 2])', 'cnn']
+    """
+    found, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [word.strip() for word in found]
 
 
 def shown(value: Any) -> str:

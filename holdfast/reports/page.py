@@ -10,13 +10,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.tables import NEVER, from_python, last_scores
+from holdfast.comparison.plan import shown
+from holdfast.comparison.tables import NEVER, federation, from_python, last_scores, swept
 from holdfast.errors import HoldfastError
 from holdfast.reports import charts, still, tables, words
 from holdfast.reports.charts import Chart
 from holdfast.reports.study import read_study
 
 LONG = 72  # letters of a title
+DEALT = ("split", "clients", "public")  # settings that decide who holds what
 PARTS = files("holdfast.reports") / "page"
 
 
@@ -71,6 +73,7 @@ def html(study: dict[str, Any], beside: Path) -> str:
         reference=reference(study),
         never=never(study),
         from_python=from_python(study),
+        setup=setup(study),
         last=last_scores(study),
         sections=parts,
         stills={chart.key: data_uri(beside / f"{chart.key}.svg") for chart in drawn},
@@ -108,7 +111,7 @@ def sections(study: dict[str, Any]) -> list[Section]:
         Section("loss", "Loss", bands, charts.losses(study), columns=2),
         Section("cost", "Cost to reach a target accuracy", means, charts.costs(study), columns=3),
         Section("classes", "Classes", "", charts.by_class(study)),
-        Section("split", "The split", "How the data is dealt to the clients" + first_seed(study), charts.split(study)),
+        Section("split", "The split", dealt(study), charts.split(study)),
         Section(
             "drift",
             "Drift",
@@ -120,8 +123,13 @@ def sections(study: dict[str, Any]) -> list[Section]:
     return [s for s in found if s.charts]
 
 
-def first_seed(study: dict[str, Any]) -> str:
-    return f" (seed {study['seeds'][0]})." if len(study["seeds"]) > 1 else "."
+def dealt(study: dict[str, Any]) -> str:
+    """Of which seed and of which point of a sweep the split is."""
+    first, seeds = study["entries"][0].get("settings", {}), study["seeds"]
+    point = [f"{name} {shown(first[name])}" for name in study.get("sweep") or {} if name in DEALT]
+    which = ", ".join(point + ([f"seed {seeds[0]}"] if len(seeds) > 1 else []))
+    others = " Other points of the sweep are dealt otherwise." if point else ""
+    return f"How the data is dealt to the clients{f' ({which})' if which else ''}.{others}"
 
 
 def title(study: dict[str, Any]) -> str:
@@ -136,13 +144,23 @@ def title(study: dict[str, Any]) -> str:
 def facts(study: dict[str, Any]) -> list[str]:
     """The setting in a few words."""
     s, seeds = study["settings"], study["seeds"]
-    clients = f"{s['split']} over {s['clients']} clients" if {"split", "clients"} <= s.keys() else ""
-    cohort = f"{s['cohort']} per round" if s.get("cohort") else ""
-    done = study.get("rounds_done", s.get("rounds"))
-    rounds = f"{done} rounds" if done == s.get("rounds") else f"{done} of {s.get('rounds')} rounds so far"
-    return [
-        f for f in (clients, cohort, str(s.get("model", "")), rounds, f"{len(seeds)} seeds" * (len(seeds) > 1)) if f
-    ]
+    model = [str(s["model"])] if "model" in s else []
+    many = [f"{len(seeds)} seeds"] if len(seeds) > 1 else []
+    return [*federation(s), *model, *rounds(study), *swept(study), *many]
+
+
+def rounds(study: dict[str, Any]) -> list[str]:
+    """How many, or how many so far; nothing where they are swept."""
+    wanted = study["settings"].get("rounds")
+    done = study.get("rounds_done", wanted)
+    return [] if wanted is None else [f"{done} rounds" if done == wanted else f"{done} of {wanted} rounds so far"]
+
+
+def setup(study: dict[str, Any]) -> dict[str, str]:
+    """The rows of the table of settings: what all runs share, what is swept, and the seeds."""
+    found = {name: str(value) for name, value in study["settings"].items()}
+    found |= {name: f"{', '.join(map(shown, values))} (swept)" for name, values in (study.get("sweep") or {}).items()}
+    return found | ({"seeds": ", ".join(map(str, study["seeds"]))} if len(study["seeds"]) > 1 else {})
 
 
 def reference(study: dict[str, Any]) -> str:
