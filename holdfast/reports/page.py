@@ -105,22 +105,35 @@ def sections(study: dict[str, Any]) -> list[Section]:
     many, seeds = len(study["entries"]) > 1, len(study["seeds"])
     runs = "the runs that have got there" if "progress" in study else f"{seeds} seeds"
     bands = f"Lines are means over {runs}, bands one standard deviation." if seeds > 1 else ""
+    ends = diverged(study)
+    lines = " ".join([bands, *ends] if bands else ends)
     means = " ".join([*never(study), *(["Bars are means over the seeds that got there."] if seeds > 1 else [])])
     found = [
-        Section("accuracy", "Accuracy", bands, charts.accuracy(study)),
-        Section("loss", "Loss", bands, charts.losses(study), columns=2),
+        Section("accuracy", "Accuracy", lines, charts.accuracy(study)),
+        Section("loss", "Loss", lines, charts.losses(study), columns=2),
         Section("cost", "Cost to reach a target accuracy", means, charts.costs(study), columns=3),
         Section("classes", "Classes", "", charts.by_class(study)),
         Section("split", "The split", dealt(study), charts.split(study)),
         Section(
             "drift",
             "Drift",
-            "How the clients of a round pull apart, round by round.",
+            " ".join(["How the clients of a round pull apart, round by round.", *ends]),
             charts.drift(study) + ([] if many else charts.feature_norms(study)),
             columns=2,
         ),
     ]
     return [s for s in found if s.charts]
+
+
+def diverged(study: dict[str, Any]) -> list[str]:
+    """Where the lines end of methods of which some seed diverged."""
+    found = []
+    for e in study["entries"]:
+        many, end = len(e.get("diverged") or []), charts.end(study, e)
+        seeds = f"{many} of {words.plural(len(study['seeds']), 'seed')} diverged"
+        where = f"its line ends at round {end}, the last that all of them finished" if end else "it has no line"
+        found += [f"{e['label']}: {seeds}, and {where}."] if many else []
+    return found
 
 
 def dealt(study: dict[str, Any]) -> str:
