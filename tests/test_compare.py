@@ -609,6 +609,22 @@ def test_a_verdict_is_never_broken(width: int, words: str):
 def test_names_of_methods_break_between_their_parts():
     assert folded("fedbug(0.4)+prox(0.01)+scaffold, lr=0.1", 13) == "fedbug(0.4)+\nprox(0.01)+\nscaffold,\nlr=0.1"
     assert folded("fedbug(0.4)", 12) == "fedbug(0.4)"
+    assert folded("fedmrur(beta=0.123456,gamma=2)", 16) == "fedmrur(beta=\n0.123456,gamma=\n2)"
+
+
+@pytest.mark.parametrize("width", [70, 80, 100])
+def test_a_name_keeps_its_marks(width: int):
+    """A comma that belongs to a part stands behind it, and not in a line of its own."""
+    record = made_up()
+    for e in record["entries"]:
+        e["label"] += ", lr=0.01, split=dirichlet(0.3, balanced=true)"
+    for table in tables(record)[:3]:
+        console = Console(width=width, file=StringIO())
+        console.print(view(fit(table, width)))
+        text = console.file.getvalue()
+        assert max(map(len, text.splitlines())) <= width
+        for part in ("fedavg,", "feddyn(0.01),", "lr=0.01,", "dirichlet(0.3,", "balanced=true)"):
+            assert re.search(rf"(^|[ =+]){re.escape(part)}", text, re.MULTILINE), text
 
 
 def test_at_80_columns_nothing_is_left_out():
