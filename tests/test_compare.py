@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -252,30 +253,35 @@ def rounds(folder: str) -> int:
     return sum(p.read_bytes().count(b"\n") for p in Path(folder).glob("*/seed-*/history.jsonl"))
 
 
-def wait_for(process: subprocess.Popen, folder: str, least: int) -> None:
+def wait_for(process: subprocess.Popen, there: Callable[[], bool]) -> None:
     end = time.monotonic() + 120
-    while rounds(folder) < least:
+    while not there():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.005)
 
 
-LONG = ("fedavg", "scaffold", *TINY, "--rounds", "25", "--seeds", "2")
+UNEVEN = ("fedavg", "scaffold", *TINY[:-2], "--sweep", "rounds=2,25", "--seeds", "2")  # every other run is short
+
+
+def summaries(folder: str) -> set[Path]:
+    return {p.parent for p in Path(folder).glob("*/seed-*/summary.json")}
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_killed_comparison_goes_on(jobs: str):
-    good("compare", *LONG, "--out", "whole", "--quiet")
-    process = start(*LONG, "--jobs", jobs, "--out", "here")
-    wait_for(process, "here", 40)
+    good("compare", *UNEVEN, "--out", "whole", "--quiet")
+    process = start(*UNEVEN, "--jobs", jobs, "--out", "here")
+    wait_for(process, lambda: bool(summaries("here")) and rounds("here") > 4)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     settled = rounds("here")
     time.sleep(0.3)
     assert rounds("here") == settled, "processes go on after their parent was killed"
-    finished = {p.parent for p in Path("here").glob("*/seed-*/summary.json")}
+    finished = summaries("here")
+    assert 0 < len(finished) < len(summaries("whole")), "it was killed in the midst"
     before = {k: v for k, v in stamps("here").items() if Path(k).parent in finished}
-    good("compare", *LONG, "--jobs", jobs, "--out", "here", "--quiet")
+    good("compare", *UNEVEN, "--jobs", jobs, "--out", "here", "--quiet")
     assert {k: stamps("here")[k] for k in before} == before, "finished runs are not done again"
     assert scores("here") == scores("whole")
     for run in Path("whole").glob("*/seed-*"):
@@ -287,7 +293,7 @@ def test_ctrl_c_stops_and_says_how_to_go_on(jobs: str):
     sweep = ("--sweep", "split=iid,dirichlet(0.3, balanced=true)", "--targets", "0.5,0.9", "--light", "--set", "lr=0.2")
     long = ("fedavg", "scaffold", *TINY, "--rounds", "400", *sweep, "--seeds", "2", "--jobs", jobs, "--out", "here")
     process = start(*long)
-    wait_for(process, "here", 10)
+    wait_for(process, lambda: rounds("here") >= 10)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -440,7 +446,7 @@ def test_a_terminal_gets_one_live_table():
 
 def test_a_folder_is_for_one_command_at_a_time():
     process = start("fedavg", "scaffold", *TINY, "--rounds", "2000", "--seeds", "1", "--out", "here")
-    wait_for(process, "here", 3)
+    wait_for(process, lambda: rounds("here") >= 3)
     said = call("compare", "fedavg", "scaffold", *TINY, "--rounds", "2000", "--seeds", "1", "--out", "here")
     process.kill()
     process.communicate()
