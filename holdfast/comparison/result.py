@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import holdfast
 from holdfast.comparison.plan import Entry, Plan
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.task import read_summary
 from holdfast.errors import HoldfastError
 from holdfast.folder import DIVERGED, HISTORY, SUMMARY
-from holdfast.provenance import made_of
+from holdfast.provenance import MADE, made_of
 
 FORMAT = 1
 CURVES = ("test_accuracy", "test_loss", "train_loss")
@@ -86,12 +82,9 @@ def collect(
     split = {"counts": facts["counts"]} if facts.get("counts") else {}
     found = {
         "format": FORMAT,
-        "holdfast": holdfast.__version__,
-        "torch": torch.__version__,
-        "device": devices(run for own in runs.values() for run in own),
+        **made(run for own in runs.values() for run in own),
         "command": plan.command(out),
         "own": plan.own,
-        "date": datetime.date.today().isoformat(),
         "settings": plan.settings(),
         "sweep": {name: list(values) for name, values in plan.sweep.items()},
         "seeds": list(plan.seeds),
@@ -103,9 +96,10 @@ def collect(
     return found | ({"best_points": best_points(entries)} if plan.sweep else {})
 
 
-def devices(runs: Iterable[Ran]) -> str:
-    """Where the runs were made."""
-    return ", ".join(sorted({run.made["device"] for run in runs if "device" in run.made}))
+def made(runs: Iterable[Ran]) -> dict[str, str]:
+    """Where, when and with what the runs were made, as they say it themselves; empty where none of them does."""
+    said = [run.made for run in runs]
+    return {name: ", ".join(sorted({one[name] for one in said if name in one})) for name in MADE}
 
 
 def entry_record(plan: Plan, entry: Entry, runs: dict[str, list[Ran]], targets: Sequence[float]) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def html(study: dict[str, Any], beside: Path) -> str:
         never=never(study),
         from_python=from_python(study),
         setup=setup(study),
+        made=made(study),
         last=last_scores(study),
         sections=parts,
         stills={chart.key: data_uri(beside / f"{chart.key}.svg") for chart in drawn},
@@ -174,6 +175,13 @@ def setup(study: dict[str, Any]) -> dict[str, str]:
     found = {name: str(value) for name, value in study["settings"].items()}
     found |= {name: f"{', '.join(map(shown, values))} (swept)" for name, values in (study.get("sweep") or {}).items()}
     return found | ({"seeds": ", ".join(map(str, study["seeds"]))} if len(study["seeds"]) > 1 else {})
+
+
+def made(study: dict[str, Any]) -> list[str]:
+    """With what, where and when the runs were made, as they say it; whoever writes the page has no part in it."""
+    leads = {"holdfast": "Holdfast ", "commit": "commit ", "torch": "torch ", "device": "", "date": ""}
+    known = [f"{lead}{study[name]}" for name, lead in leads.items() if study.get(name)]
+    return known if study.get("holdfast") else ["Holdfast", *known]
 
 
 def reference(study: dict[str, Any]) -> str:
