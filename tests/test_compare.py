@@ -864,6 +864,9 @@ def test_the_commands_of_the_page_run():
             good(*words[1:], *small, "--out", str(number))
             ran += 1
     assert ran >= 3
+    for table in page.split("\n### ")[1:]:
+        rows = re.findall(r"^\| (\S+) \|", table.partition("\n\n- ")[0], re.MULTILINE)
+        assert rows == ["method", "---", *commands[0][2 : commands[0].index("--split")]], "of the command above it"
     for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         exec(compile(block, "compare.md", "exec"), {"__name__": "__main__"})
     assert Path("runs/by-hand/compare.json").exists()
