@@ -15,13 +15,15 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume
+from hypothesis import given as given_by
 from hypothesis import strategies as st
 from rich.console import Console
 from scipy import stats as scipy_stats
@@ -29,20 +31,28 @@ from studies import study
 from test_bad_input import refused
 from test_cli import call, facts, good, lines
 from torch import nn
+from toys import Bowl
 
 import holdfast
 from holdfast.batches import Plan
-from holdfast.cli.compare import again, view
+from holdfast.cli.compare import again, numbers, view
+from holdfast.cli.compare import command as compare_command
 from holdfast.cli.live import LiveTable
+from holdfast.cli.options import given
+from holdfast.comparison.compare import tabulate
 from holdfast.comparison.export import escaped
 from holdfast.comparison.fit import fit, folded
+from holdfast.comparison.plan import How, make_plan, sweep_from_text
+from holdfast.comparison.plan import Plan as ComparePlan
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
-from holdfast.comparison.tables import tables
+from holdfast.comparison.tables import federation, tables
 from holdfast.comparison.task import Task
 from holdfast.comparison.watch import Lines, Watch, standing
-from holdfast.config import Config
+from holdfast.config import FIELDS, Config
+from holdfast.errors import HoldfastError
 from holdfast.history import Record
 from holdfast.method import as_method
+from holdfast.part import parts
 from holdfast.simulation import Simulation
 
 COMMAND = Path(sys.executable).with_name("holdfast")
@@ -73,7 +83,7 @@ def scores(folder: str) -> list[Any]:
 seeds = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=9)
 
 
-@given(seeds)
+@given_by(seeds)
 def test_the_paired_difference_is_that_of_scipy(pairs: list[tuple[float, float]]) -> None:
     a, b = ([p[i] for p in pairs] for i in (0, 1))
     gaps = [x - y for x, y in pairs]
@@ -243,30 +253,35 @@ def rounds(folder: str) -> int:
     return sum(p.read_bytes().count(b"\n") for p in Path(folder).glob("*/seed-*/history.jsonl"))
 
 
-def wait_for(process: subprocess.Popen, folder: str, least: int) -> None:
+def wait_for(process: subprocess.Popen, there: Callable[[], bool]) -> None:
     end = time.monotonic() + 120
-    while rounds(folder) < least:
+    while not there():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.005)
 
 
-LONG = ("fedavg", "scaffold", *TINY, "--rounds", "25", "--seeds", "2")
+UNEVEN = ("fedavg", "scaffold", *TINY[:-2], "--sweep", "rounds=2,25", "--seeds", "2")  # every other run is short
+
+
+def summaries(folder: str) -> set[Path]:
+    return {p.parent for p in Path(folder).glob("*/seed-*/summary.json")}
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_killed_comparison_goes_on(jobs: str):
-    good("compare", *LONG, "--out", "whole", "--quiet")
-    process = start(*LONG, "--jobs", jobs, "--out", "here")
-    wait_for(process, "here", 40)
+    good("compare", *UNEVEN, "--out", "whole", "--quiet")
+    process = start(*UNEVEN, "--jobs", jobs, "--out", "here")
+    wait_for(process, lambda: bool(summaries("here")) and rounds("here") > 4)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     settled = rounds("here")
     time.sleep(0.3)
     assert rounds("here") == settled, "processes go on after their parent was killed"
-    finished = {p.parent for p in Path("here").glob("*/seed-*/summary.json")}
+    finished = summaries("here")
+    assert 0 < len(finished) < len(summaries("whole")), "it was killed in the midst"
     before = {k: v for k, v in stamps("here").items() if Path(k).parent in finished}
-    good("compare", *LONG, "--jobs", jobs, "--out", "here", "--quiet")
+    good("compare", *UNEVEN, "--jobs", jobs, "--out", "here", "--quiet")
     assert {k: stamps("here")[k] for k in before} == before, "finished runs are not done again"
     assert scores("here") == scores("whole")
     for run in Path("whole").glob("*/seed-*"):
@@ -278,7 +293,7 @@ def test_ctrl_c_stops_and_says_how_to_go_on(jobs: str):
     sweep = ("--sweep", "split=iid,dirichlet(0.3, balanced=true)", "--targets", "0.5,0.9", "--light", "--set", "lr=0.2")
     long = ("fedavg", "scaffold", *TINY, "--rounds", "400", *sweep, "--seeds", "2", "--jobs", jobs, "--out", "here")
     process = start(*long)
-    wait_for(process, "here", 10)
+    wait_for(process, lambda: rounds("here") >= 10)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -354,6 +369,59 @@ def test_the_command_to_go_on_names_the_folder_and_overwrites_nothing():
     assert said == ["holdfast", "compare", "--jobs", "2", "--out", str(folder), "--", "fedavg", "fedbug(0.4)"]
 
 
+def typed(command: str) -> ComparePlan:
+    """The plan of a command line, as the command itself reads it."""
+    words = shlex.split(command)
+    assert words[:2] == ["holdfast", "compare"]
+    p = compare_command.make_context("compare", words[2:]).params
+    targets = None if p["targets"] is None else tuple(numbers(p["targets"]))
+    settings = given({k: v for k, v in p.items() if k in FIELDS})
+    how = How(targets, p["jobs"], p["light"])
+    return make_plan(p["methods"], settings, p["seeds"], p["first_seed"], sweep_from_text(p["sweep"]), how)
+
+
+positive = st.floats(1e-300, 1e300)
+fractions = st.floats(1e-9, 1)
+
+
+@given_by(
+    settings=st.fixed_dictionaries(
+        {},
+        optional={
+            "server_lr": positive, "clip": positive, "lr_decay": fractions, "participation": fractions,
+            "public": st.one_of(st.just("test"), st.floats(0, 0.99)), "augment": st.booleans(),
+            "graphs": st.booleans(), "compile": st.sampled_from([None, True, False]),
+            "data_dir": st.sampled_from(["a b", "it's", "$HOME"]),
+        },
+    ),
+    sweep=st.fixed_dictionaries(
+        {},
+        optional={
+            "lr": st.lists(positive, min_size=1, max_size=3, unique=True),
+            "split": st.just(["iid", "dirichlet(0.3, balanced=true)+quantity(0.123456789)"]),
+            "cohort": st.just([None, 3]), "drift": st.just([True, False]),
+        },
+    ),
+    mu=fractions,
+    how=st.builds(How, st.one_of(st.none(), st.tuples(fractions)), st.integers(1, 3), st.booleans()),
+    seeds=st.tuples(st.integers(1, 4), st.integers(0, 99)),
+)  # fmt: skip
+def test_the_command_makes_the_same_comparison(
+    settings: dict[str, Any], sweep: dict[str, Any], mu: float, how: How, seeds: tuple[int, int]
+):
+    assume("participation" not in settings or "cohort" not in sweep)
+    plan = make_plan(["fedavg", as_method(f"prox({mu!r})")], settings, *seeds, sweep, how)
+    assert typed(plan.command(Path("some where"))) == plan
+
+
+def test_the_command_of_a_page_goes_on_with_it():
+    args = ("fedavg", *TINY, "--lr", "0.123456789", "--sweep", "clip=1.00000001,2", "--seeds", "1", "--out", "here")
+    good("compare", *args, "--quiet")
+    before = stamps("here")
+    good(*shlex.split(found("here")["command"])[1:], "--quiet")
+    assert stamps("here") == before
+
+
 def test_a_terminal_gets_one_live_table():
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
@@ -378,7 +446,7 @@ def test_a_terminal_gets_one_live_table():
 
 def test_a_folder_is_for_one_command_at_a_time():
     process = start("fedavg", "scaffold", *TINY, "--rounds", "2000", "--seeds", "1", "--out", "here")
-    wait_for(process, "here", 3)
+    wait_for(process, lambda: rounds("here") >= 3)
     said = call("compare", "fedavg", "scaffold", *TINY, "--rounds", "2000", "--seeds", "1", "--out", "here")
     process.kill()
     process.communicate()
@@ -443,6 +511,50 @@ def test_the_points_of_one_method_are_compared_with_its_first():
     assert to == [None, "fedavg, lr=0.01"]
 
 
+def test_sweep_values_that_nearly_agree_are_told_apart():
+    tiny = (*TINY, "--sweep", "lr=0.1,0.10000002", "--targets", "0.5,0.50000002", "--seeds", "1")
+    said = good("compare", "fedavg", *tiny, "--out", "here", "--json")
+    assert [e["label"] for e in said.json["entries"]] == ["fedavg, lr=0.1", "fedavg, lr=0.10000002"]
+    for entry in said.json["entries"]:
+        (run,) = entry["runs"]
+        assert entry["curves"]["test_loss"] == [[line["test_loss"] for line in lines(Path("here") / run)]]
+    first, second = (e["curves"]["test_loss"] for e in said.json["entries"])
+    assert first != second
+    header = (Path("here") / "compare.csv").read_text().splitlines()[0].split(",")
+    assert {"rounds_to_0.5", "rounds_to_0.50000002"} <= {*header}
+
+
+def test_what_is_swept_is_told_as_swept_and_by_no_default():
+    sweep = ("--sweep", "split=iid,shards(2)", "--sweep", "rounds=2,3")
+    said = good("compare", "fedavg", "prox(0.1)", *TINY[:-2], *sweep, "--seeds", "2", "--out", "here")
+    assert found("here")["settings"] == {"data": "digits", "clients": 6, "cohort": 2, "model": "linear", "steps": 2}
+    texts = [said.err, *((Path("here") / f"compare.{kind}").read_text() for kind in ("md", "tex"))]
+    for text in texts:
+        assert (
+            "digits, 6 clients, 2 per round; linear, steps 2; swept split: iid, shards(2); swept rounds: 2, 3" in text
+        )
+        assert not re.search(r"dirichlet|30 rounds", text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sweep", "told"),
+    [
+        ({}, {}, ["dirichlet(0.3) over 20 clients", "5 per round"]),
+        ({}, {"clients": [20, 40]}, ["dirichlet(0.3)"]),
+        ({}, {"clients": [20, 22]}, ["dirichlet(0.3)", "5 per round"]),
+        ({"cohort": 3}, {"clients": [20, 40]}, ["dirichlet(0.3)", "3 per round"]),
+        ({}, {"clients": [20, 22], "split": ["iid", "shards(2)"]}, ["5 per round"]),
+        ({}, {"model": ["mlp", "linear"], "cohort": [2, 3]}, ["dirichlet(0.3) over 20 clients"]),
+        ({}, {"participation": [0.2, 0.3]}, ["dirichlet(0.3) over 20 clients"]),
+        ({"participation": 0.123456789}, {}, ["dirichlet(0.3) over 20 clients", "each with probability 0.123456789"]),
+    ],
+)
+def test_the_federation_is_told_as_far_as_all_share_it(settings: dict, sweep: dict, told: list[str]):
+    common = make_plan(["fedavg"], settings, sweep=sweep).settings()
+    assert federation(common) == told
+    assert not common.keys() & sweep.keys()
+
+
 def test_a_swept_split_is_compared_with_the_first_method_on_the_same_split():
     sweep = "split=iid,dirichlet(0.3, balanced=true)"
     said = good("compare", "fedavg", "fedbug", *TINY, "--sweep", sweep, "--seeds", "2", "--out", "here", "--json")
@@ -503,6 +615,22 @@ def test_a_verdict_is_never_broken(width: int, words: str):
 def test_names_of_methods_break_between_their_parts():
     assert folded("fedbug(0.4)+prox(0.01)+scaffold, lr=0.1", 13) == "fedbug(0.4)+\nprox(0.01)+\nscaffold,\nlr=0.1"
     assert folded("fedbug(0.4)", 12) == "fedbug(0.4)"
+    assert folded("fedmrur(beta=0.123456,gamma=2)", 16) == "fedmrur(beta=\n0.123456,gamma=\n2)"
+
+
+@pytest.mark.parametrize("width", [70, 80, 100])
+def test_a_name_keeps_its_marks(width: int):
+    """A comma that belongs to a part stands behind it, and not in a line of its own."""
+    record = made_up()
+    for e in record["entries"]:
+        e["label"] += ", lr=0.01, split=dirichlet(0.3, balanced=true)"
+    for table in tables(record)[:3]:
+        console = Console(width=width, file=StringIO())
+        console.print(view(fit(table, width)))
+        text = console.file.getvalue()
+        assert max(map(len, text.splitlines())) <= width
+        for part in ("fedavg,", "feddyn(0.01),", "lr=0.01,", "dirichlet(0.3,", "balanced=true)"):
+            assert re.search(rf"(^|[ =+]){re.escape(part)}", text, re.MULTILINE), text
 
 
 def test_at_80_columns_nothing_is_left_out():
@@ -613,6 +741,11 @@ def test_compare_from_python_with_ones_own_data_and_model(tmp_path: Path):
     assert [e["label"] for e in result.entries] == ["fedavg", "fedbug(share=0.2)"]
     assert result.record["settings"]["data"] == "mine"
     assert "fedbug" in result.markdown()
+    assert result.record["command"] is None
+    for text in (result.markdown(), holdfast.report(tmp_path / "a").read_text(encoding="utf-8")):
+        assert "Started from Python with data (mine) and model (Sequential) of its own" in text
+        assert "holdfast compare" not in text
+    assert tabulate(tmp_path / "a").record["own"] == {"data": "mine", "model": "Sequential"}, "it is kept"
     again = holdfast.compare(
         ["fedavg", "fedbug(share=0.2)"], data, model, seeds=2, out=tmp_path / "b", jobs=2, **settings
     )
@@ -620,6 +753,17 @@ def test_compare_from_python_with_ones_own_data_and_model(tmp_path: Path):
     stopped = holdfast.compare(["fedavg"], data, seeds=1, out=tmp_path / "c", stop=lambda: True, rounds=5)
     assert not stopped.finished
     assert stopped.entries == []
+    page = holdfast.report(tmp_path / "c").read_text(encoding="utf-8")
+    assert "Started from Python with data (mine) of its own" in page
+    assert "Go on with it:" not in page
+    with pytest.raises(HoldfastError, match="data must be a name or a DataSet, not a Tensor"):
+        holdfast.compare(["fedavg"], x)
+
+
+def test_a_part_of_ones_own_is_not_typed():
+    assert "toy-bowl" in parts()
+    plan = make_plan(["fedavg", Bowl(), Bowl() + "prox(0.1)"], {})
+    assert (plan.command(Path("here")), plan.own) == (None, {"parts": "toy-bowl"})
 
 
 def test_light_comparisons_keep_no_checkpoints():
@@ -720,6 +864,9 @@ def test_the_commands_of_the_page_run():
             good(*words[1:], *small, "--out", str(number))
             ran += 1
     assert ran >= 3
+    for table in page.split("\n### ")[1:]:
+        rows = re.findall(r"^\| (\S+) \|", table.partition("\n\n- ")[0], re.MULTILINE)
+        assert rows == ["method", "---", *commands[0][2 : commands[0].index("--split")]], "of the command above it"
     for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         exec(compile(block, "compare.md", "exec"), {"__name__": "__main__"})
     assert Path("runs/by-hand/compare.json").exists()

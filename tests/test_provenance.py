@@ -14,12 +14,15 @@ import torch
 
 import holdfast
 from holdfast import provenance
+from holdfast.comparison.compare import tabulate
 from holdfast.comparison.result import read_run
 from holdfast.comparison.task import Bench, Task
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.method import Method
 from holdfast.provenance import MADE, commit, described
+from holdfast.reports.page import made
+from holdfast.reports.study import read_study
 
 TINY = {"data": "digits", "model": "linear", "clients": 4, "cohort": 2, "steps": 1, "rounds": 2, "device": "cpu"}
 
@@ -79,3 +82,23 @@ def test_a_run_that_diverges_says_it_too(copied: Path, monkeypatch: pytest.Monke
     assert (found.made["device"], found.made["commit"], set(found.made)) == ("cpu", "abc1234", set(MADE))
     Path("here/diverged.txt").write_text("round 1: as it was kept before\n")
     assert (read_run(Path("here"), 0).why, read_run(Path("here"), 0).made) == ("round 1: as it was kept before", {})
+
+
+def test_a_comparison_says_what_its_runs_say(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And never what the process is that collects them, on another day and with other versions."""
+    holdfast.compare(["fedavg"], seeds=2, out="here", **TINY)
+    said = {"device": "B200", "date": "2001-01-01", "holdfast": "0.0.9", "torch": "1.0", "commit": "abc1234"}
+    kept = Path("here/fedavg/seed-0/summary.json")
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | said))
+    monkeypatch.setattr(holdfast, "__version__", "99")
+    monkeypatch.setattr(torch, "__version__", "98")
+    found = tabulate("here").record
+    ran = json.loads(Path("here/fedavg/seed-1/summary.json").read_text())
+    want = {name: ", ".join(sorted({said[name], ran[name]})) for name in said if name != "commit"}
+    assert {name: found[name] for name in MADE} == want | {"commit": "abc1234"}
+    assert made(found)[:2] == [f"Holdfast {want['holdfast']}", "commit abc1234"]
+    footer = made(read_study(Path("here/fedavg/seed-0")))
+    assert footer == ["Holdfast 0.0.9", "commit abc1234", "torch 1.0", "B200", "2001-01-01"]
+    assert f"<footer>{' · '.join(footer)}</footer>" in holdfast.report("here/fedavg/seed-0").read_text()
+    kept.write_text(json.dumps({k: v for k, v in json.loads(kept.read_text()).items() if k not in MADE}))
+    assert made(read_study(Path("here/fedavg/seed-0"))) == ["Holdfast"], "an older run does not say"

@@ -10,6 +10,7 @@ import statistics
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -30,7 +31,7 @@ from holdfast.config import FIELDS
 from holdfast.drift import MEASURES
 from holdfast.history import Record
 from holdfast.reports import charts, tables
-from holdfast.reports.page import facts, missing, tiles
+from holdfast.reports.page import dealt, diverged, facts, missing, tiles
 from holdfast.reports.study import TARGETS, read_run, read_study
 from holdfast.reports.words import percent, plus_minus
 
@@ -253,6 +254,22 @@ def test_a_sweep_says_whom_its_points_are_compared_with(tmp_path: Path) -> None:
     assert "to the first point on the same federation," in read(holdfast.report(one.folder)).text
 
 
+def test_a_sweep_is_not_described_by_defaults(tmp_path: Path) -> None:
+    settings = {"seeds": 2, "clients": 6, "cohort": 2, "steps": 1}
+    sweep = {"split": ["shards(2)", "iid"], "rounds": [1, 2], "lr": [0.1]}
+    made = holdfast.compare(["fedavg"], out=tmp_path / "a", sweep=sweep, **settings)
+    assert facts(made.record) == [
+        "6 clients", "2 per round", "mlp", "swept split: shards(2), iid", "swept rounds: 1, 2", "swept lr: 0.1",
+        "2 seeds",
+    ]  # fmt: skip
+    page = read(holdfast.report(made.folder)).text
+    assert "(split shards(2), seed 0). Other points of the sweep are dealt otherwise." in page
+    assert "split shards(2), iid (swept) rounds 1, 2 (swept)" in page
+    assert not re.search(r"dirichlet|30 rounds", page)
+    assert dealt(study(seeds=1)) == "How the data is dealt to the clients."
+    assert dealt(study(sweep={"lr": [0.1, 0.2]})) == "How the data is dealt to the clients (seed 0)."
+
+
 # -- comparisons that are not finished -------------------------------------------------------------------------------
 ROUNDS, SEEDS = 4, 2
 
@@ -394,10 +411,53 @@ def test_the_command_makes_the_same_run(ran: Path) -> None:
     assert holdfast.Config(**values).to_toml() == (ran / "config.toml").read_text()
 
 
+def curved(rows: list[list[float | None]], **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A study, and its entry of which these are the curves."""
+    rounds = [*range(1, len(rows[0]) + 1)]
+    entry = {"label": "a", "curves": {"rounds": rounds} | dict.fromkeys(CURVES, rows), **more}
+    return {"seeds": [7, 8, 9][: len(rows)], "entries": [entry]}, entry
+
+
 def test_means_and_bands() -> None:
-    found = charts.line("a", 0, [1, 2, 3], [[1.0, 2.0, None], [3.0, None, None]])
-    assert found.y == [2.0, 2.0, None]
+    study, entry = curved([[1.0, 2.0, None], [3.0, None, None]])
+    (found,) = charts.accuracy(study)[0].series
+    assert found.y == [2.0, 2.0, None], "of the runs that have got there"
     assert found.spread == [pytest.approx(2**0.5), None, None]
+    high = charts.line(study, entry, 0, [1, 2, 3], [[1.0, 2.0, None], [None, None, None]])
+    assert high.y == [None, 2.0, None], "an infinite loss has no mean"
+    assert charts.line(study, entry, 0, [1, 3], [[1.0, None], [None, None]], charts.mean).y == [1.0, None]
+
+
+def test_the_line_of_a_method_ends_where_its_first_seed_diverged() -> None:
+    rows = [[0.1, 0.2, 0.3, 0.4], [0.3, 0.4, None, None], [0.5, 0.6, 0.7, None]]
+    drift = {"cosine": {"rounds": [1, 2, 3, 4], "values": rows}}
+    study, _ = curved(rows, diverged=[{"seed": 8, "why": "NaN"}, {"seed": 9, "why": "NaN"}], drift=drift)
+    for chart in (*charts.accuracy(study), *charts.losses(study), *charts.drift(study)):
+        (found,) = chart.series
+        assert (found.x, found.y) == ([1, 2], [pytest.approx(0.3), pytest.approx(0.4)]), "no mean of the luckier seeds"
+    assert diverged(study) == [
+        "a: 2 of 3 seeds diverged, and its line ends at round 2, the last that all of them finished."
+    ]
+    study, _ = curved([[0.1, 0.2], [None, None]], diverged=[{"seed": 8, "why": "NaN"}], drift=drift)
+    assert not charts.accuracy(study)
+    assert diverged(study) == ["a: 1 of 2 seeds diverged, and it has no line."]
+
+
+def test_the_page_says_where_lines_end(tmp_path: Path) -> None:
+    """One of two seeds diverges: what the page draws of it is what both had."""
+    settings = {"clients": 6, "cohort": 2, "steps": 3, "rounds": 4, "model": "mlp(16)", "seeds": 2, "drift": True}
+    made = holdfast.compare(["fedavg", "mean(uniform)"], out=tmp_path, **settings)
+    bad = tmp_path / made.entries[1]["runs"][1]
+    (bad / "history.jsonl").write_text("".join((bad / "history.jsonl").read_text().splitlines(keepends=True)[:2]))
+    (bad / "summary.json").unlink()
+    (bad / "diverged.txt").write_text("round 3: no client's update is finite\n")
+    tabulate(tmp_path)
+    page = read(holdfast.report(tmp_path)).text
+    said = "mean(uniform): 1 of 2 seeds diverged, and its line ends at round 2, the last that all of them finished."
+    assert page.count(said) == 3, "for accuracy, loss and drift"
+    found = read_study(tmp_path)
+    for chart in (*charts.accuracy(found), *charts.losses(found), *charts.drift(found)):
+        assert {line.label: line.x for line in chart.series} == {"fedavg": [1, 2, 3, 4], "mean(uniform)": [1, 2]}
 
 
 # -- what it refuses -------------------------------------------------------------------------------------------------

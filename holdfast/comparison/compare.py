@@ -81,12 +81,9 @@ def compare(
     how = How(None if targets is None else tuple(map(float, targets)), jobs, light)
     if isinstance(data, Federation):
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
-    named: dict[str, Any] = {}
-    if data is not None:
-        named["data"] = data if isinstance(data, str) else data.name
-    if model is not None:
-        named["model"] = model if isinstance(model, str) else type(model).__name__
-    plan = make_plan(methods, settings | named, seeds, first_seed, sweep, how)
+    own = names_of_own(data, model)
+    named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)} | own
+    plan = make_plan(methods, settings | named, seeds, first_seed, sweep, how, own)
     bench = Bench(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
     path = Path(out) if out is not None else fresh_folder(Path("runs"), "compare", slug(plan.config.data))
     folder = CompareFolder(path)
@@ -125,6 +122,15 @@ def write(path: Path, record: dict[str, Any]) -> None:
     write_whole(path / RESULT, json.dumps(record, allow_nan=False) + "\n")
     for name, text in zip(TABLES, (markdown(record), as_csv(record), latex(record)), strict=True):
         write_whole(path / name, text)
+
+
+def names_of_own(data: object, model: object) -> dict[str, str]:
+    """The names of data and model where they are objects of the user; what is neither that nor a name is refused."""
+    for name, value, kind in (("data", data, DataSet), ("model", model, nn.Module)):
+        if value is not None and not isinstance(value, (str, kind)):
+            raise HoldfastError(f"{name} must be a name or a {kind.__name__}, not a {type(value).__name__}")
+    own = {"data": data.name} if isinstance(data, DataSet) else {}
+    return own | ({"model": type(model).__name__} if isinstance(model, nn.Module) else {})
 
 
 def facts_of(federation: Federation) -> dict[str, Any]:

@@ -8,14 +8,15 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.comparison.tables import NEVER, NONE, describe, notes, tables
+from holdfast.comparison.plan import shown
+from holdfast.comparison.tables import NEVER, NONE, describe, from_python, notes, tables
 
 # Columns of words, which begin at the left; all others hold numbers.
 WORDS = ("method", "verdict", "compared with", "row", "column", "paper, table", "claim", "here", "scale")
 
 
 def markdown(found: dict[str, Any]) -> str:
-    parts = ["# Comparison", describe(found), f"`{found['command']}`"]
+    parts = ["# Comparison", describe(found), from_python(found) or f"`{found['command']}`"]
     for table in tables(found):
         parts += [f"## {table.title}", markdown_table(table.head, table.rows)]
     said = notes(found)
@@ -48,7 +49,7 @@ def flat(found: dict[str, Any], e: dict[str, Any]) -> dict[str, Any]:
     for to in e["targets"]:
         for what in ("rounds", "seconds", "bytes"):
             whole = None not in to[what]
-            row[f"{what}_to_{to['target']:g}"] = statistics.fmean(to[what]) if whole else None
+            row[f"{what}_to_{shown(to['target'])}"] = statistics.fmean(to[what]) if whole else None
     row |= {what: e[what]["mean"] for what in ("seconds", "bytes", "kappa", "rho")}
     means = e["by_class"]["mean"] or [None] * len(found["classes"])
     return row | {f"class_{c}": m for c, m in zip(found["classes"], means, strict=True)}

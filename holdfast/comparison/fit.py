@@ -11,7 +11,7 @@ from holdfast.comparison.tables import Table
 WORDS = ("compared with",)  # columns of words, which may break between them
 SHORT = {NOT_SEEN: "none seen"}  # what is said in fewer letters
 GAP = 2  # between columns
-LEAST = 12  # letters in a line of a method's name
+ENOUGH, LEAST = 16, 12  # letters in a line of a method's name: parts up to there stay whole; where nothing else fits
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,14 @@ def widths(table: Table) -> list[int]:
 
 
 def least(table: Table) -> list[int]:
-    """As narrow as every column can be: names of methods fold anywhere, words between them, numbers never."""
+    """As narrow as every column should be: names of methods break between their parts, words between them, numbers
+    never."""
     found = widths(table)
     for i, name in enumerate(table.head):
         if name in WORDS:
             found[i] = max(len(word) for row in (table.head, *table.rows) for word in row[i].split())
-    return [min(found[0], LEAST), *found[1:]]
+    parts = [len(piece.rstrip()) for row in table.rows for piece in pieces(row[0], ENOUGH)]
+    return [min(found[0], max([LEAST, *parts])), *found[1:]]
 
 
 def total(columns: list[int]) -> int:
@@ -61,6 +63,8 @@ def total(columns: list[int]) -> int:
 def squeezed(table: Table, width: int) -> list[int]:
     """Widths that fit: the widest column that can give way does so first."""
     found, floor = widths(table), least(table)
+    if total(floor) > width:
+        floor[0] = min(floor[0], LEAST)
     while total(found) > width:
         can = [i for i in range(len(found)) if found[i] > floor[i]]
         if not can:
@@ -80,17 +84,26 @@ def stacked(table: Table) -> Table:
 
 
 def folded(name: str, width: int) -> str:
-    """A method's name in lines, broken after a plus or a space where that is enough.
+    """A method's name in lines, broken after a plus or a space; within a part only where it is too long by itself.
 
     >>> folded("fedbug(0.4)+scaffold", 13)
     'fedbug(0.4)+\\nscaffold'
+    >>> folded("fedavg, split=dirichlet(0.3, balanced=true)", 16)
+    'fedavg, split=\\ndirichlet(0.3,\\nbalanced=true)'
     """
     lines = [""]
-    for piece in re.split(r"(?<=[+ ])", name):
+    for piece in pieces(name, width):
         if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
             lines.append("")
         lines[-1] += piece
     return "\n".join(line.rstrip() for line in lines)
+
+
+def pieces(name: str, width: int) -> list[str]:
+    """What a name is broken into, its marks at the ends: parts, and what is in one that is longer than a line."""
+    parts = re.split(r"(?<=[+ ])", name)
+    within = [re.split(r"(?<=[=(,])", part) if len(part.rstrip()) > width else [part] for part in parts]
+    return [piece for found in within for piece in found]
 
 
 def leave_out(table: Table, name: str) -> Table:

@@ -56,7 +56,7 @@ class CompareFolder:
         seeds = found["seeds"]
         settings = {k: v for k, v in found["settings"].items() if v is not None and k not in found["sweep"]}
         how = How(**found.get("how", {}))
-        return make_plan(found["methods"], settings, len(seeds), seeds[0], found["sweep"], how)
+        return make_plan(found["methods"], settings, len(seeds), seeds[0], found["sweep"], how, found.get("own"))
 
     def clear(self) -> None:
         """Delete the comparison, and nothing else that may be here."""

@@ -6,7 +6,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class Plan:
     sweep: dict[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
     how: How = How()
+    own: dict[str, str] = field(default_factory=dict)  # what only Python can give: data, model, parts
 
     @property
     def entries(self) -> list[Entry]:
@@ -95,16 +96,17 @@ class Plan:
         return next(e for e in self.entries if all(e.settings.get(k) == entry.settings.get(k) for k in names))
 
     def settings(self) -> dict[str, Any]:
-        """The common settings that differ from their defaults, and those that every table should name."""
-        shown = {
-            f.name: getattr(self.config, f.name)
-            for f in fields(Config)
-            if f.name not in ("method", "seed", "data_dir")
-            and (f.name in ALWAYS or getattr(self.config, f.name) != f.default)
-        }
-        if self.config.participation is None:
-            return shown | {"cohort": self.config.cohort_size}
-        return {k: v for k, v in shown.items() if k != "cohort"}
+        """What all runs share: settings that differ from their defaults, and those that every table should name."""
+        common = {f.name: getattr(self.config, f.name) for f in fields(Config)} | {"cohort": self.cohort()}
+        never = {"method", "seed", "data_dir", *self.sweep} | ({"cohort"} if common["cohort"] is None else set())
+        return {k: v for k, v in common.items() if k not in never and (k in ALWAYS or v != FIELDS[k].default)}
+
+    def cohort(self) -> int | None:
+        """Clients per round, where that is one number for all: by default it depends on the clients."""
+        if self.config.participation is not None or "participation" in self.sweep:
+            return None
+        sizes = {self.config_of(entry, 0).cohort_size for entry in self.entries}
+        return sizes.pop() if len(sizes) == 1 else None
 
     def record(self) -> dict[str, Any]:
         """For ``plan.json``: what makes it this comparison and no other, and how it was last asked for."""
@@ -115,10 +117,13 @@ class Plan:
             "seeds": list(self.seeds),
             "settings": common,
             "how": asdict(self.how),
+            "own": self.own,
         }
 
-    def command(self, out: Path) -> str:
-        """The command line that makes this comparison, or goes on with it."""
+    def command(self, out: Path) -> str | None:
+        """The command line that makes this comparison, or goes on with it; there is none for what Python alone has."""
+        if self.own:
+            return None
         changed = {f.name: getattr(self.config, f.name) for f in fields(Config) if f.name not in ("method", "seed")}
         words = ["holdfast", "compare", *(text for text, _ in self.methods)]
         for name, value in changed.items():
@@ -143,8 +148,12 @@ def make_plan(
     first_seed: int = 0,
     sweep: Mapping[str, Sequence[Any]] | None = None,
     how: How | None = None,
+    own: Mapping[str, str] | None = None,
 ) -> Plan:
-    """A checked plan; every bad method, setting or sweep value is found here."""
+    """A checked plan; every bad method, setting or sweep value is found here.
+
+    ``own`` names the data and the model where they are objects of the user and not known by these names.
+    """
     if isinstance(methods, (str, Part, Method)) or not methods:
         raise HoldfastError("compare needs a list of methods; the first is what the others are compared with")
     for name, many in (("seeds", seeds), ("first_seed", first_seed)):
@@ -160,10 +169,18 @@ def make_plan(
             raise HoldfastError(f"{text} and {other} are the same method: leave one out")
     config = Config().changed(**settings)
     numbers = tuple(range(first_seed, first_seed + seeds))
-    plan = Plan(config, tuple(built), swept(sweep or {}, settings), numbers, how or How())
+    plan = Plan(
+        config, tuple(built), swept(sweep or {}, settings), numbers, how or How(), {**(own or {}), **own_parts(built)}
+    )
     for entry in plan.entries:
         plan.config_of(entry, plan.seeds[-1])
     return plan
+
+
+def own_parts(methods: Sequence[tuple[str, Method]]) -> dict[str, str]:
+    """The parts that the user has written: the command line does not know them."""
+    found = [p.name for _, method in methods for p in method.parts if not type(p).__module__.startswith("holdfast.")]
+    return {"parts": ", ".join(dict.fromkeys(found))} if found else {}
 
 
 def swept(sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -210,12 +227,31 @@ def sweep_from_text(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def words(text: str) -> list[str]:
-    """The parts between commas that stand outside of parentheses and brackets."""
-    return [word.strip() for word in re.split(r",(?![^(\[]*[)\]])", text)]
+    """The parts between commas that stand outside of parentheses and brackets.
+
+    >>> words("mlp, mlp(8, [1, 2]), cnn")
+    ['mlp', 'mlp(8, [1, 2])', 'cnn']
+    """
+    found, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [word.strip() for word in found]
 
 
 def shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else show(value)
+    """A value as one writes it; read again it is the very same.
+
+    >>> shown(1.0), shown(0.1), shown(0.10000002), shown(None)
+    ('1', '0.1', '0.10000002', 'none')
+    """
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(float(value))
+    return value if isinstance(value, str) else show(value)
 
 
 def slug(text: str) -> str:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import holdfast
 from holdfast.comparison.plan import Entry, Plan
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.task import read_summary
 from holdfast.errors import HoldfastError
 from holdfast.folder import DIVERGED, HISTORY, SUMMARY
-from holdfast.provenance import made_of
+from holdfast.provenance import MADE, made_of
 
 FORMAT = 1
 CURVES = ("test_accuracy", "test_loss", "train_loss")
@@ -76,21 +72,19 @@ def collect(
     read: Callable[[Path, int], Ran] = read_run,
 ) -> dict[str, Any]:
     """The whole of ``compare.json``; with ``read_begun`` what is known so far: no means until all seeds are done."""
-    runs = {entry.label: [read(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
+    runs = {entry.folder: [read(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
     targets = plan.how.targets
     if targets is None:
         first = [entry for entry in plan.entries if entry.text == plan.entries[0].text]  # at every point of a sweep
-        best = [spread([r.get("best_accuracy") for r in runs[entry.label]])["mean"] for entry in first]
+        best = [spread([r.get("best_accuracy") for r in runs[entry.folder]])["mean"] for entry in first]
         targets = usual_targets(max((b for b in best if b is not None), default=None))
     entries = [entry_record(plan, entry, runs, targets) for entry in plan.entries]
     split = {"counts": facts["counts"]} if facts.get("counts") else {}
     found = {
         "format": FORMAT,
-        "holdfast": holdfast.__version__,
-        "torch": torch.__version__,
-        "device": devices(run for own in runs.values() for run in own),
+        **made(run for own in runs.values() for run in own),
         "command": plan.command(out),
-        "date": datetime.date.today().isoformat(),
+        "own": plan.own,
         "settings": plan.settings(),
         "sweep": {name: list(values) for name, values in plan.sweep.items()},
         "seeds": list(plan.seeds),
@@ -102,17 +96,18 @@ def collect(
     return found | ({"best_points": best_points(entries)} if plan.sweep else {})
 
 
-def devices(runs: Iterable[Ran]) -> str:
-    """Where the runs were made."""
-    return ", ".join(sorted({run.made["device"] for run in runs if "device" in run.made}))
+def made(runs: Iterable[Ran]) -> dict[str, str]:
+    """Where, when and with what the runs were made, as they say it themselves; empty where none of them does."""
+    said = [run.made for run in runs]
+    return {name: ", ".join(sorted({one[name] for one in said if name in one})) for name in MADE}
 
 
 def entry_record(plan: Plan, entry: Entry, runs: dict[str, list[Ran]], targets: Sequence[float]) -> dict[str, Any]:
-    own, reference = runs[entry.label], plan.reference(entry)
+    own, reference = runs[entry.folder], plan.reference(entry)
     accuracy = {name: spread([r.get(f"{name}_accuracy") for r in own]) for name in ("final", "best", "last5")}
     difference = None
     if entry != reference:
-        base = [r.get("final_accuracy") for r in runs[reference.label]]
+        base = [r.get("final_accuracy") for r in runs[reference.folder]]
         difference = paired(accuracy["final"]["values"], base)
     told = None if difference is None else {"of": "final", "to": reference.label} | difference
     personal = [r.get("personal_accuracy") for r in own]

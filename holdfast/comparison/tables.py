@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.comparison.plan import shown
+
 NEVER, NONE = "∞", "–"
 OPTIMISTIC = (
     "The best point of a sweep was picked by the accuracy on the test data: its own accuracy is optimistic. Run the "
@@ -21,6 +23,7 @@ CLOCK = (
     "takes to warm up and to compile. Compare methods by rounds and MB."
 )
 RATIOS = "κ and ρ are means of the ratio of every seed, not ratios of the means."
+TOLD = ("data", "split", "clients", "cohort", "participation", "model", "rounds")  # settings with words of their own
 MANY_FROM = 5  # methods from which that is said
 
 
@@ -107,14 +110,33 @@ def notes(found: dict[str, Any]) -> list[str]:
 def describe(found: dict[str, Any]) -> str:
     """One line on what was compared."""
     s, seeds = found["settings"], found["seeds"]
-    rest = {k: v for k, v in s.items() if k not in ("data", "split", "clients", "cohort", "model", "rounds")}
-    more = "".join(f", {k} {v}" for k, v in rest.items())
-    who = f"{s['cohort']} per round" if "cohort" in s else f"each with probability {s['participation']:g}"
+    how = [s["model"]] if "model" in s else []
+    how += [f"{s['rounds']} rounds"] if "rounds" in s else []
+    how += [f"{name} {shown(value)}" for name, value in s.items() if name not in TOLD]
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
-    return (
-        f"{s['data']}, {s['split']} over {s['clients']} clients, {who}; {s['model']}, {s['rounds']} rounds{more}; "
-        f"{which}; {found['device']}"
-    )
+    parts = [", ".join([s["data"], *federation(s)]), ", ".join(how), *swept(found), which, found["device"]]
+    return "; ".join(filter(None, parts))
+
+
+def federation(settings: dict[str, Any]) -> list[str]:
+    """How the data is dealt and who takes part in a round, as far as all runs share it."""
+    clients = f"{settings['clients']} clients" if "clients" in settings else ""
+    dealt = " over ".join(filter(None, (settings.get("split"), clients)))
+    who = f"{settings['cohort']} per round" if settings.get("cohort") else ""
+    if settings.get("participation"):
+        who = f"each with probability {shown(settings['participation'])}"
+    return [part for part in (dealt, who) if part]
+
+
+def swept(found: dict[str, Any]) -> list[str]:
+    """What the runs do not share, such as ``swept split: iid, shards(2)``."""
+    return [f"swept {name}: {', '.join(map(shown, values))}" for name, values in (found.get("sweep") or {}).items()]
+
+
+def from_python(found: dict[str, Any]) -> str:
+    """Why no command makes a comparison again; nothing where one does."""
+    own = " and ".join(f"{what} ({name})" for what, name in (found.get("own") or {}).items())
+    return f"Started from Python with {own} of its own: there is no command to type." if own else ""
 
 
 # ------------------------------------------------------------------------------------------------ cells

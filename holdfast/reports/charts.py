@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.comparison.tables import unless_never
@@ -89,10 +90,45 @@ def deviation(values: Sequence[Number]) -> Number:
     return statistics.stdev(known) if len(known) > 1 else None
 
 
-def line(label: str, hue: int, rounds: list[int], rows: Sequence[Sequence[Number]]) -> Line:
-    """The curve of several seeds."""
-    columns = list(zip(*rows, strict=True))
-    return Line(label, rounds, [mean(c) for c in columns], [deviation(c) for c in columns], hue)
+def mean_of_all(values: Sequence[Number]) -> Number:
+    """Not that of the luckier seeds: None where one of them has no value, such as an infinite loss."""
+    return None if None in values else mean(values)
+
+
+def line(
+    study: dict[str, Any],
+    entry: dict[str, Any],
+    hue: int,
+    rounds: Sequence[int],
+    rows: Sequence[Sequence[Number]],
+    average: Callable[[Sequence[Number]], Number] = mean_of_all,
+) -> Line:
+    """The mean curve over the seeds, up to the round in which the first of them diverged.
+
+    Runs that are still to get to a round are left out of its mean.
+    """
+    reached = [last for _, last in last_rounds(study, entry)]
+    known = [t for t in rounds if t <= end(study, entry)]
+    columns = [
+        [value for value, last in zip(column, reached, strict=True) if t <= last]
+        for t, column in zip(known, zip(*rows, strict=True), strict=False)
+    ]
+    means = [average(c) for c in columns]
+    bands = [None if m is None else deviation(c) for m, c in zip(means, columns, strict=True)]
+    return Line(entry["label"], known, means, bands, hue)
+
+
+def last_rounds(study: dict[str, Any], entry: dict[str, Any]) -> list[tuple[bool, int]]:
+    """Of every seed, whether it diverged, and the last round that was evaluated."""
+    diverged = {d["seed"] for d in entry.get("diverged") or []}
+    rounds, scores = entry["curves"]["rounds"], entry["curves"]["test_accuracy"]
+    lasts = [max((t for t, v in zip(rounds, row, strict=True) if v is not None), default=0) for row in scores]
+    return [(seed in diverged, last) for seed, last in zip(study["seeds"], lasts, strict=True)]
+
+
+def end(study: dict[str, Any], entry: dict[str, Any]) -> float:
+    """The last evaluated round before a seed diverged; infinite where none did."""
+    return min((last for diverged, last in last_rounds(study, entry) if diverged), default=math.inf)
 
 
 def hued(study: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
@@ -110,10 +146,15 @@ def whole(entry: dict[str, Any]) -> bool:
 # ------------------------------------------------------------------------------------------------------- curves
 def curve(study: dict[str, Any], name: str, key: str, title: str, note: str, percent: bool = False) -> list[Chart]:
     series = [
-        line(e["label"], i, e["curves"]["rounds"], e["curves"][name]) for i, e in hued(study) if e["curves"].get(name)
+        line(study, e, i, e["curves"]["rounds"], e["curves"][name]) for i, e in hued(study) if e["curves"].get(name)
     ]
-    found = [s for s in series if any(v is not None for v in s.y)]
-    return [Lines(key, title, note, found, percent)] if found else []
+    return drawn(Lines(key, title, note, series, percent))
+
+
+def drawn(chart: Lines) -> list[Chart]:
+    """The chart with the lines that have points, or none."""
+    series = [s for s in chart.series if any(v is not None for v in s.y)]
+    return [replace(chart, series=series)] if series else []
 
 
 def accuracy(study: dict[str, Any]) -> list[Chart]:
@@ -131,21 +172,24 @@ def drift(study: dict[str, Any]) -> list[Chart]:
     found: list[Chart] = []
     for m in MEASURES:
         told = [(i, e, e.get("drift", {}).get(m.name)) for i, e in hued(study)]
-        series = [line(e["label"], i, d["rounds"], d["values"]) for i, e, d in told if d and d["rounds"]]
-        if series:
-            found.append(Lines(f"drift-{m.name.replace('_', '-')}", m.title, m.meaning, series))
+        # A figure may not be defined in a round, such as angles in a cohort of one: that seed is left out there.
+        series = [line(study, e, i, d["rounds"], d["values"], mean) for i, e, d in told if d and d["rounds"]]
+        found += drawn(Lines(f"drift-{m.name.replace('_', '-')}", m.title, m.meaning, series))
     return found
 
 
 def feature_norms(study: dict[str, Any]) -> list[Chart]:
     """The feature norm of every class, over the rounds of a single run."""
-    figures = study["entries"][0].get("drift", {})
+    only = study["entries"][0]
+    figures = only.get("drift", {})
     names = [(c, f"{PER_CLASS}{number}") for number, c in enumerate(study["classes"])]
     known = [(c, figures[name]) for c, name in names if name in figures]
     if len(study["entries"]) > 1 or not known:
         return []
-    rounds = known[0][1]["rounds"]
-    values = [[mean(column) for column in zip(*figure["values"], strict=True)] for _, figure in known]
+    lines = [line(study, only, 0, figure["rounds"], figure["values"], mean) for _, figure in known]
+    rounds, values = lines[0].x, [one.y for one in lines]
+    if not rounds:
+        return []
     title, note = "Feature norms by class", "mean length of the features that the global model gives a class"
     rows = [c for c, _ in known]
     return [Heat("feature-norms", title, note, rows, [str(t) for t in rounds], values, "round", "class")]

@@ -10,13 +10,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.tables import NEVER, last_scores
+from holdfast.comparison.plan import shown
+from holdfast.comparison.tables import NEVER, federation, from_python, last_scores, swept
 from holdfast.errors import HoldfastError
 from holdfast.reports import charts, still, tables, words
 from holdfast.reports.charts import Chart
 from holdfast.reports.study import read_study
 
 LONG = 72  # letters of a title
+DEALT = ("split", "clients", "public")  # settings that decide who holds what
 PARTS = files("holdfast.reports") / "page"
 
 
@@ -70,6 +72,9 @@ def html(study: dict[str, Any], beside: Path) -> str:
         scores=tables.scores(study),
         reference=reference(study),
         never=never(study),
+        from_python=from_python(study),
+        setup=setup(study),
+        made=made(study),
         last=last_scores(study),
         sections=parts,
         stills={chart.key: data_uri(beside / f"{chart.key}.svg") for chart in drawn},
@@ -101,17 +106,19 @@ def sections(study: dict[str, Any]) -> list[Section]:
     many, seeds = len(study["entries"]) > 1, len(study["seeds"])
     runs = "the runs that have got there" if "progress" in study else f"{seeds} seeds"
     bands = f"Lines are means over {runs}, bands one standard deviation." if seeds > 1 else ""
+    ends = diverged(study)
+    lines = " ".join([bands, *ends] if bands else ends)
     means = " ".join([*never(study), *(["Bars are means over the seeds that got there."] if seeds > 1 else [])])
     found = [
-        Section("accuracy", "Accuracy", bands, charts.accuracy(study)),
-        Section("loss", "Loss", bands, charts.losses(study), columns=2),
+        Section("accuracy", "Accuracy", lines, charts.accuracy(study)),
+        Section("loss", "Loss", lines, charts.losses(study), columns=2),
         Section("cost", "Cost to reach a target accuracy", means, charts.costs(study), columns=3),
         Section("classes", "Classes", "", charts.by_class(study)),
-        Section("split", "The split", "How the data is dealt to the clients" + first_seed(study), charts.split(study)),
+        Section("split", "The split", dealt(study), charts.split(study)),
         Section(
             "drift",
             "Drift",
-            "How the clients of a round pull apart, round by round.",
+            " ".join(["How the clients of a round pull apart, round by round.", *ends]),
             charts.drift(study) + ([] if many else charts.feature_norms(study)),
             columns=2,
         ),
@@ -119,8 +126,24 @@ def sections(study: dict[str, Any]) -> list[Section]:
     return [s for s in found if s.charts]
 
 
-def first_seed(study: dict[str, Any]) -> str:
-    return f" (seed {study['seeds'][0]})." if len(study["seeds"]) > 1 else "."
+def diverged(study: dict[str, Any]) -> list[str]:
+    """Where the lines end of methods of which some seed diverged."""
+    found = []
+    for e in study["entries"]:
+        many, end = len(e.get("diverged") or []), charts.end(study, e)
+        seeds = f"{many} of {words.plural(len(study['seeds']), 'seed')} diverged"
+        where = f"its line ends at round {end}, the last that all of them finished" if end else "it has no line"
+        found += [f"{e['label']}: {seeds}, and {where}."] if many else []
+    return found
+
+
+def dealt(study: dict[str, Any]) -> str:
+    """Of which seed and of which point of a sweep the split is."""
+    first, seeds = study["entries"][0].get("settings", {}), study["seeds"]
+    point = [f"{name} {shown(first[name])}" for name in study.get("sweep") or {} if name in DEALT]
+    which = ", ".join(point + ([f"seed {seeds[0]}"] if len(seeds) > 1 else []))
+    others = " Other points of the sweep are dealt otherwise." if point else ""
+    return f"How the data is dealt to the clients{f' ({which})' if which else ''}.{others}"
 
 
 def title(study: dict[str, Any]) -> str:
@@ -135,13 +158,30 @@ def title(study: dict[str, Any]) -> str:
 def facts(study: dict[str, Any]) -> list[str]:
     """The setting in a few words."""
     s, seeds = study["settings"], study["seeds"]
-    clients = f"{s['split']} over {s['clients']} clients" if {"split", "clients"} <= s.keys() else ""
-    cohort = f"{s['cohort']} per round" if s.get("cohort") else ""
-    done = study.get("rounds_done", s.get("rounds"))
-    rounds = f"{done} rounds" if done == s.get("rounds") else f"{done} of {s.get('rounds')} rounds so far"
-    return [
-        f for f in (clients, cohort, str(s.get("model", "")), rounds, f"{len(seeds)} seeds" * (len(seeds) > 1)) if f
-    ]
+    model = [str(s["model"])] if "model" in s else []
+    many = [f"{len(seeds)} seeds"] if len(seeds) > 1 else []
+    return [*federation(s), *model, *rounds(study), *swept(study), *many]
+
+
+def rounds(study: dict[str, Any]) -> list[str]:
+    """How many, or how many so far; nothing where they are swept."""
+    wanted = study["settings"].get("rounds")
+    done = study.get("rounds_done", wanted)
+    return [] if wanted is None else [f"{done} rounds" if done == wanted else f"{done} of {wanted} rounds so far"]
+
+
+def setup(study: dict[str, Any]) -> dict[str, str]:
+    """The rows of the table of settings: what all runs share, what is swept, and the seeds."""
+    found = {name: str(value) for name, value in study["settings"].items()}
+    found |= {name: f"{', '.join(map(shown, values))} (swept)" for name, values in (study.get("sweep") or {}).items()}
+    return found | ({"seeds": ", ".join(map(str, study["seeds"]))} if len(study["seeds"]) > 1 else {})
+
+
+def made(study: dict[str, Any]) -> list[str]:
+    """With what, where and when the runs were made, as they say it; whoever writes the page has no part in it."""
+    leads = {"holdfast": "Holdfast ", "commit": "commit ", "torch": "torch ", "device": "", "date": ""}
+    known = [f"{lead}{study[name]}" for name, lead in leads.items() if study.get(name)]
+    return known if study.get("holdfast") else ["Holdfast", *known]
 
 
 def reference(study: dict[str, Any]) -> str:

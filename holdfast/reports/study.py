@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import holdfast
 from holdfast.comparison.folder import PLAN, CompareFolder
 from holdfast.comparison.progress import outgrown, so_far
 from holdfast.config import FIELDS, Config
 from holdfast.errors import HoldfastError
 from holdfast.folder import CONFIG, HISTORY, SPLIT, SUMMARY, RunFolder
 from holdfast.history import Record, read_history, summarize
+from holdfast.provenance import made_of
 from holdfast.reproduce.files import PAGE as TABLES
 from holdfast.reproduce.files import RESULT as REPRODUCED
 
@@ -82,7 +82,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     split = read_json(folder / SPLIT) if (folder / SPLIT).exists() else {}
     return {
         "format": FORMAT,
-        "holdfast": holdfast.__version__,
+        **made_of(summary),
         "command": command(config),
         "config": config.to_toml(),
         "settings": settings(config),
