@@ -50,9 +50,17 @@ def described(root: Path) -> str:
     """What git says of a checkout; nothing of a folder that only lies in someone else's."""
     if not (root / ".git").exists():
         return ""
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
+    name = git(root, "describe", "--always")
+    changed = git(root, "--no-optional-locks", "status", "--porcelain", "--untracked-files=no")
+    return f"{name}-dirty" if name and changed else name
+
+
+def git(root: Path, *words: str) -> str:
+    """What a git command says; nothing where it fails. A hook's environment may speak of another checkout."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(root), *words]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, env=plain)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return said.stdout.strip() if said.returncode == 0 else ""

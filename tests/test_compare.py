@@ -870,3 +870,26 @@ def test_the_commands_of_the_page_run():
     for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         exec(compile(block, "compare.md", "exec"), {"__name__": "__main__"})
     assert Path("runs/by-hand/compare.json").exists()
+
+
+def test_own_data_under_a_known_name_is_another_comparison(tmp_path: Path) -> None:
+    x = torch.randn(60, 4)
+    mine = holdfast.from_arrays(x, (x[:, 0] > 0).long(), name="digits")
+    small = {
+        "clients": 4,
+        "cohort": 2,
+        "steps": 1,
+        "rounds": 1,
+        "model": "linear",
+        "seeds": 1,
+        "out": tmp_path / "here",
+    }
+    holdfast.compare(["fedavg"], mine, **small)
+    with pytest.raises(HoldfastError, match=r"holds another comparison, with data from Python \(digits\), not data by"):
+        holdfast.compare(["fedavg", "prox(0.1)"], "digits", **small)
+    holdfast.compare(["fedavg", "prox(0.1)"], mine, **small)
+
+
+def test_targets_are_some_or_left_out() -> None:
+    with pytest.raises(HoldfastError, match="targets must be accuracies such as"):
+        holdfast.compare(["fedavg"], targets=[])

@@ -70,6 +70,14 @@ def test_the_commit_is_of_this_code_and_no_other(copied: Path, monkeypatch: pyte
     assert said.startswith(commit()), "git comes first"
     Path("site-packages").mkdir()
     assert described(copied / "site-packages") == "", "a folder in the checkout of someone else"
+    monkeypatch.setenv("GIT_DIR", str(copied / "nowhere"))
+    assert described(copied) == commit(), "a hook's environment speaks of another checkout"
+    monkeypatch.delenv("GIT_DIR")
+    Path("code").write_text("1")
+    subprocess.run(["git", "add", "code"], check=True)
+    before = Path(".git/index").stat().st_mtime_ns
+    assert described(copied) == f"{commit()}-dirty"
+    assert Path(".git/index").stat().st_mtime_ns == before, "looking changes nothing"
 
 
 def test_a_run_that_diverges_says_it_too(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +90,10 @@ def test_a_run_that_diverges_says_it_too(copied: Path, monkeypatch: pytest.Monke
     assert (found.made["device"], found.made["commit"], set(found.made)) == ("cpu", "abc1234", set(MADE))
     Path("here/diverged.txt").write_text("round 1: as it was kept before\n")
     assert (read_run(Path("here"), 0).why, read_run(Path("here"), 0).made) == ("round 1: as it was kept before", {})
+    for text in ("{", "[1]", "no JSON"):
+        Path("here/diverged.txt").write_text(f"round 1: as it is kept now\n{text}\n")
+        with pytest.raises(HoldfastError, match=r"diverged\.txt is damaged: delete that run's folder"):
+            read_run(Path("here"), 0)
 
 
 def test_a_comparison_says_what_its_runs_say(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from holdfast.comparison.result import Ran
 from holdfast.errors import HoldfastError
 from holdfast.reproduce.cells import Part, cells, merged
 from holdfast.reproduce.choose import choose
-from holdfast.reproduce.claims import claim
+from holdfast.reproduce.claims import Outcome, outcomes, printed
 from holdfast.reproduce.files import SHARED, read
 from holdfast.reproduce.measure import PLAIN, REACHED, SAID, Measure
 from holdfast.reproduce.page import LEAK, table_markdown
@@ -235,8 +235,10 @@ def test_a_row_that_is_not_there_is_answered_shortly(text: str, wrong: str | Non
         ('name = "IID, FedProx, the usual"', 'name = "IID, FedAvg"', "stands there twice"),
         ('measure = "last5"', 'measure = "last0"', "unknown measure 'last0'"),
         ('measure = "last5"', 'measure = "rounds_to"', "unknown measure 'rounds_to'"),
-        ('expect = ["40% > 0%"]', 'expect = ["40% > 1%"]', "must be 'A > B'"),
-        ('expect = ["40% > 0%"]', 'expect = ["40% beats 0%"]', "must be 'A > B'"),
+        ('expect = ["40% > 0%"]', 'expect = ["40% > 1%"]', "table 1: expect '40% > 1%' must be 'A > B'"),
+        ('expect = ["40% > 0%"]', 'expect = ["40% beats 0%"]', "table 1: expect '40% beats 0%' must be 'A > B'"),
+        ('name = "on Mars"', 'name = "40%"', "'40%' is both a row and a column"),
+        ('{ name = "40%"', '{ name = "40%", variant_of = "30%"', "column '40%': variant_of must name a printed column"),
         ('expect = ["40% > 0%"]', 'needs = "all but some"', "needs must be all, most"),
         ('caption = "Accuracy of two methods"', 'captoin = "x"', "did you mean caption"),
         ('caption = "Accuracy of two methods"', "", "caption"),
@@ -403,7 +405,7 @@ def test_other_scales_are_never_called_a_reproduction(toy: Path) -> None:
     said = rep("--table", "1", "--rows", "1", "--scale", "smoke", "--out", "smoke")
     assert "SMOKE TEST" in said.out
     assert "Accuracy of two methods (in the paper; here: digits, linear)\n" in said.out
-    assert "**Not tested**" in said.out
+    assert "Thawing helps. **not tested**; printed: 1 of 1." in said.out
     (one,) = read(Path("smoke/reproduce.json"))
     assert one["rows"][0]["cells"][0]["difference"] is None
     said = rep("--table", "1", "--rows", "1", "--scale", "full", "--set", "rounds=2", "--out", "changed")
@@ -426,10 +428,8 @@ def test_never_is_infinity_and_claims_follow_the_stated_rule(toy: Path) -> None:
     assert easy[1]["ours"]["mean"] == pytest.approx(hard[1]["ours"]["mean"])
     assert "| ∞ | ∞ | – |" in Path("here/reproduce.md").read_text()
     assert "| 1 | 1 | +0 |" in Path("here/reproduce.md").read_text(), "rounds are whole"
-    assert claim(two) == {
-        "verdict": "holds partly", "seen": 1, "tested": 2, "printed_seen": 1, "printed_tested": 1,
-        "pairs_run": 2, "pairs": 2,
-    }, "fewer rounds are better; kappa is the same"  # fmt: skip
+    assert claim(two) == Outcome("holds partly", seen=1, tested=2, pairs_run=2, pairs=2), "kappa is the same"
+    assert printed(two) == (1, 1), "fewer rounds are better"
 
 
 def fake(columns: list[list[float | None]], less: bool = False, scale: str = "full") -> dict[str, Any]:
@@ -448,22 +448,27 @@ def fake(columns: list[list[float | None]], less: bool = False, scale: str = "fu
     return {"columns": ["A", "B"], "rows": rows, "expect": ["B > A"], "scale": scale, "reproduction": True}
 
 
+def claim(t: dict[str, Any]) -> Outcome:
+    first, second = outcomes(t)
+    assert second is None
+    return first
+
+
 def test_the_rule_of_claims_by_hand() -> None:
-    assert claim(fake([[1, 2], [1, 3]]))["verdict"] == "holds"
-    assert claim(fake([[1, 2], [3, 1]]))["verdict"] == "holds partly"
-    assert claim(fake([[2, 1], [3, 1], [1, 2]]))["verdict"] == "does not hold here"
-    assert claim(fake([[2, 1], [3, 1]], less=True))["verdict"] == "holds"
-    assert claim(fake([[1, None], [None, 3]]))["verdict"] == "not tested"
-    assert claim(fake([[1, 2]], scale="smoke"))["verdict"] == "not tested"
-    assert claim(fake([[1, 2], [1, None]])) == {
-        "verdict": "holds", "seen": 1, "tested": 1, "printed_seen": 2, "printed_tested": 2,
-        "pairs_run": 1, "pairs": 2,
-    }  # fmt: skip
+    assert claim(fake([[1, 2], [1, 3]])).verdict == "holds"
+    assert claim(fake([[1, 2], [3, 1]])).verdict == "holds partly"
+    assert claim(fake([[2, 1], [3, 1], [1, 2]])).verdict == "does not hold here"
+    assert claim(fake([[2, 1], [3, 1]], less=True)).verdict == "holds"
+    assert claim(fake([[1, None], [None, 3]])).verdict == "not tested"
+    assert claim(fake([[1, 2]], scale="smoke")) == Outcome("not tested", 0, 0, 0, 0)
+    part = fake([[1, 2], [1, None]])
+    assert claim(part) == Outcome("holds", seen=1, tested=1, pairs_run=1, pairs=2)
+    assert printed(part) == (2, 2)
     both = fake([[1, 1]])
     both["rows"][0]["cells"][0]["status"] = "diverged"
-    assert claim(both)["verdict"] == "holds", "a run that diverged is worse"
+    assert claim(both).verdict == "holds", "a run that diverged is worse"
     both["rows"][0]["cells"][1]["status"] = "diverged"
-    assert claim(both)["verdict"] == "not tested"
+    assert claim(both).verdict == "not tested"
 
 
 def named(rows: list[list[float | None]], columns: str, **more: Any) -> dict[str, Any]:
@@ -478,38 +483,55 @@ def named(rows: list[list[float | None]], columns: str, **more: Any) -> dict[str
     return {"columns": columns.split(), "rows": made, "scale": "full", "reproduction": True} | more
 
 
-def test_the_best_of_all_is_one_test_a_row() -> None:
-    t = named([[3, 1, 2], [3, 4, 1], [3, 1, None]], "A B C", expect=["A > all"])
-    assert {k: claim(t)[k] for k in ("seen", "tested", "pairs_run", "pairs")} == {
-        "seen": 2, "tested": 3, "pairs_run": 5, "pairs": 6,
-    }  # fmt: skip
-    assert claim(t)["verdict"] == "holds partly"
-    assert claim(t | {"needs": "most"})["verdict"] == "holds"
-    assert claim(t | {"needs": "all but 1"})["verdict"] == "holds"
-    assert claim(named([[3, 4]], "A B", expect=["A > all"], needs="all but 1"))["verdict"] == "does not hold here"
+def test_the_best_of_all_needs_all_and_fails_by_one() -> None:
+    t = named([[3, 1, 2], [3, 4, None], [3, 1, None]], "A B C", expect=["A > all"])
+    assert claim(t) == Outcome("holds partly", seen=1, tested=2, pairs_run=4, pairs=6), "the third row is open"
+    t["rows"][2]["cells"][2]["status"] = "absent"
+    assert claim(t) == Outcome("holds partly", seen=2, tested=3, pairs_run=4, pairs=5), "C can never be run there"
+
+
+@pytest.mark.parametrize(
+    ("needs", "rows", "said"),
+    [
+        ("most", [[2, 1], [2, 1], [1, 2]], "holds"),
+        ("most", [[2, 1], [2, 1], [2, None]], "holds"),
+        ("most", [[1, 2], [None, 1], [2, None]], "open"),
+        ("most", [[1, 2], [1, 2], [2, None]], "does not hold here"),
+        ("all but 1", [[2, 1], [2, 1], [1, 2]], "holds"),
+        ("all but 1", [[2, 1], [1, 2], [2, None]], "open"),
+        ("all but 1", [[1, 2], [1, 2], [2, None]], "does not hold here"),
+        ("all", [[2, 1], [2, 1], [2, None]], "holds"),
+    ],
+)
+def test_most_and_all_but_one_are_of_the_whole_table(needs: str, rows: list[list[float | None]], said: str) -> None:
+    assert claim(named(rows, "A B", expect=["A > B"], needs=needs)).verdict == said
 
 
 def test_ties_and_numbers_in_claims() -> None:
     level = named([[2, 2]], "A B", expect=["A > B"])
-    assert claim(level)["seen"] == 0
-    assert claim(level | {"expect": ["A >= B"]})["seen"] == 1
+    assert claim(level).seen == 0
+    assert claim(level | {"expect": ["A >= B"]}).seen == 1
     high = named([[0.98], [0.995], [None]], "A", expect=["A >= 0.99"])
-    assert (claim(high)["seen"], claim(high)["tested"], claim(high)["pairs"]) == (1, 2, 3)
-    assert claim(high | {"reproduction": False})["verdict"] == "not tested", "another setting has another level"
-    assert claim(high | {"reproduction": False})["printed_tested"] == 2
+    assert claim(high) == Outcome("holds partly", seen=1, tested=2, pairs_run=2, pairs=3)
+    assert claim(high | {"reproduction": False}) == Outcome("not tested", 0, 0, 0, 0), "another level elsewhere"
+    assert printed(high | {"reproduction": False}) == (1, 2)
     quick = named([[5]], "A", expect=["A > 6"])
     quick["rows"][0]["cells"][0]["less_is_better"] = True
-    assert claim(quick)["seen"] == 1, "five rounds are better than six"
+    assert claim(quick).seen == 1, "five rounds are better than six"
 
 
-def test_a_second_reading_is_tested_too_and_is_nobodys_rival() -> None:
-    t = named([[1, 2, 5, 3]], "A B C A2", expect=["A > all"], reads={"A2": "A"})
-    assert (claim(t)["seen"], claim(t)["tested"]) == (0, 2), "A and A2 against B and C, not against each other"
-    assert (claim(t)["printed_tested"], claim(t)["pairs"]) == (1, 2), "printed is the first reading alone"
-    both = named([[1, None, 3, 2]], "A B A2 B2", expect=["A > B"], reads={"A2": "A", "B2": "B"})
-    assert (claim(both)["seen"], claim(both)["tested"]) == (1, 1), "A2 against B2; B was not run"
-    fewer = named([[1, 3]], "C A2", expect=["A > C"], reads={"A2": "A"})
-    assert (claim(fewer)["seen"], claim(fewer)["tested"]) == (1, 1), "A was not asked for"
+def test_a_variant_has_an_outcome_of_its_own_and_is_nobodys_rival() -> None:
+    t = named([[1, 2, 5, 3]], "A B C A2", expect=["A > all"], variants={"A2": "A"})
+    first, second = outcomes(t)
+    assert first == Outcome("does not hold here", seen=0, tested=1, pairs_run=2, pairs=2)
+    assert second == Outcome("does not hold here", seen=0, tested=1, pairs_run=2, pairs=2), "A2 against B and C"
+    assert printed(t) == (0, 1), "printed is the first alone"
+    first, second = outcomes(named([[1, None, 3, 2]], "A B A2 B2", expect=["A > B"], variants={"A2": "A", "B2": "B"}))
+    assert first == Outcome("not tested", seen=0, tested=0, pairs_run=0, pairs=1), "B was not run"
+    assert second == Outcome("holds", seen=1, tested=1, pairs_run=1, pairs=1), "A2 against B2"
+    _, second = outcomes(named([[1, 3]], "C A2", expect=["A > C"], variants={"A2": "A"}))
+    assert second == Outcome("holds", seen=1, tested=1, pairs_run=1, pairs=1), "A was not asked for"
+    assert outcomes(named([[1, 3, None]], "A B A2", expect=["B > A"], variants={"A2": "A"}))[1] is None, "not run"
 
 
 @pytest.mark.parametrize(("text", "mean"), [("last2", 0.35), ("curve", 0.25), ("last9", 0.25)])
@@ -746,6 +768,26 @@ def test_the_results_page_of_a_toy(toy: Path) -> None:
     )
 
 
+def test_the_results_page_is_written_by_a_command(toy: Path) -> None:
+    tables("--table", "1", "--rows", "1", "--out", "here")
+    code = [sys.executable, "-m", "holdfast.reproduce.results"]
+    bad = subprocess.run(code, capture_output=True, text=True)
+    assert (bad.returncode, bad.stderr.splitlines()[-1]) == (
+        2, "python -m holdfast.reproduce.results: error: . has no folders results and docs",
+    )  # fmt: skip
+    for name in ("results", "docs"):
+        Path(name).mkdir()
+    shutil.copy("here/reproduce.json", "results/toy.json")
+    assert subprocess.run(code, capture_output=True, text=True).stdout == "wrote docs/results.md\n"
+    assert Path("docs/results.md").read_text(encoding="utf-8") == page(stored(Path("results")))
+
+
+def test_tables_of_a_newer_version_are_refused(toy: Path) -> None:
+    Path("later.json").write_text('{"format": 99, "tables": []}')
+    with pytest.raises(HoldfastError, match=r"later\.json was made by a newer Holdfast"):
+        read(Path("later.json"))
+
+
 def test_tables_of_the_first_format_can_be_read(toy: Path) -> None:
     (one,) = tables("--table", "1", "--rows", "1", "--out", "here")
     file = Path("here/reproduce.json")
@@ -762,11 +804,13 @@ def test_tables_of_the_first_format_can_be_read(toy: Path) -> None:
 
 
 def test_what_is_measured_is_said_in_words(toy: Path) -> None:
-    said = rep("--table", "1", "--rows", "1", "--out", "here")
-    assert "\nprogress: accuracy of the newest round; in the tables: mean accuracy of the last 5 rounds\n" in said.err
-    for text in (said.out, said.err, Path("here/reproduce.md").read_text()):
-        assert "; measure: mean accuracy of the last 5 rounds" in text
-    assert "last5" not in said.out + said.err
+    for rounds, words in ("5", "mean accuracy of the last 5 rounds"), ("3", "mean accuracy over all rounds"):
+        said = rep("--table", "1", "--rows", "1", "--set", f"rounds={rounds}", "--out", f"of-{rounds}")
+        assert f"\nprogress: accuracy of the newest round; in the tables: {words}\n" in said.err
+        for text in (said.out, said.err, Path(f"of-{rounds}/reproduce.md").read_text()):
+            assert f"; measure: {words}" in text
+        assert "last5" not in said.out + said.err
+    rep("--table", "1", "--rows", "1", "--out", "here")
     said = rep("--table", "II", "--out", "here")
     assert "progress" not in said.err, "it shares its runs with table 1: none is left"
     to = "rounds to reach an accuracy of"

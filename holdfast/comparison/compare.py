@@ -145,6 +145,8 @@ def facts_of(federation: Federation) -> dict[str, Any]:
 def check_numbers(jobs: int, targets: Sequence[float] | None) -> None:
     if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
         raise HoldfastError(f"jobs must be a whole number of at least 1, not {jobs}")
+    if targets is not None and not len(targets):
+        raise HoldfastError("targets must be accuracies such as 0.8, or be left out")
     for target in targets or ():
         if not 0 < target <= 1:
             raise HoldfastError(f"a target is an accuracy in (0, 1], such as 0.8, not {target:g}")

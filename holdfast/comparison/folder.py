@@ -74,6 +74,11 @@ def same_comparison(path: Path, stored: dict[str, Any], asked: dict[str, Any]) -
         old = stored["settings"].get(name)
         if name not in FREE and value != old:
             raise HoldfastError(f"{another}{name} = {old}, not {value}{remedy}")
+    for name in ("data", "model"):
+        old, new = (plan.get("own", asked["own"]).get(name, "") for plan in (stored, asked))
+        if old != new:
+            told = [f"{name} from Python ({text})" if text else f"{name} by its name" for text in (old, new)]
+            raise HoldfastError(f"{another}{told[0]}, not {told[1]}{remedy}")
     if stored["sweep"] != asked["sweep"]:
         sweep = "; ".join(f"{k}={','.join(map(shown, v))}" for k, v in stored["sweep"].items()) or "none"
         raise HoldfastError(f"{another}the sweep {sweep}{remedy}")

@@ -43,9 +43,18 @@ def read_run(folder: Path, seed: int) -> Ran:
         summary = read_summary(folder)
         return Ran(seed, read_lines(folder / HISTORY), summary, "", made_of(summary))
     if (folder / DIVERGED).exists():
-        why, _, made = (folder / DIVERGED).read_text(encoding="utf-8").partition("\n")
-        return Ran(seed, read_lines(folder / HISTORY), {}, why, json.loads(made or "{}"))
+        why, made = read_diverged(folder / DIVERGED)
+        return Ran(seed, read_lines(folder / HISTORY), {}, why, made)
     raise HoldfastError(f"{folder} holds no finished run: run the comparison again to finish it")
+
+
+def read_diverged(path: Path) -> tuple[str, dict[str, str]]:
+    """Why a run ended early, and where it was made; a file of an older version says only why."""
+    why, _, made = path.read_text(encoding="utf-8").partition("\n")
+    try:
+        return why, made_of(json.loads(made.strip() or "{}"))
+    except (ValueError, AttributeError) as error:
+        raise damaged(path) from error
 
 
 def read_begun(folder: Path, seed: int) -> Ran:
@@ -56,13 +65,17 @@ def read_begun(folder: Path, seed: int) -> Ran:
     return Ran(seed, history, {}, "")
 
 
+def damaged(path: Path) -> HoldfastError:
+    return HoldfastError(f"{path} is damaged: delete that run's folder to run it again")
+
+
 def read_lines(path: Path, growing: bool = False) -> list[dict[str, Any]]:
     """The rounds of a history. Where it is ``growing``, half a line at its end is a round that is being written."""
     try:
         text = path.read_text(encoding="utf-8")
         return [json.loads(line) for line in (text.rpartition("\n")[0] if growing else text).splitlines()]
     except (OSError, ValueError) as error:
-        raise HoldfastError(f"{path} is damaged: delete that run's folder to run it again") from error
+        raise damaged(path) from error
 
 
 def collect(

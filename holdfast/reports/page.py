@@ -18,7 +18,7 @@ from holdfast.reports.charts import Chart
 from holdfast.reports.study import read_study
 
 LONG = 72  # letters of a title
-DEALT = ("split", "clients", "public")  # settings that decide who holds what
+SHARES = ("split", "clients", "public")  # settings that decide who holds what
 PARTS = files("holdfast.reports") / "page"
 
 
@@ -140,7 +140,7 @@ def diverged(study: dict[str, Any]) -> list[str]:
 def dealt(study: dict[str, Any]) -> str:
     """Of which seed and of which point of a sweep the split is."""
     first, seeds = study["entries"][0].get("settings", {}), study["seeds"]
-    point = [f"{name} {shown(first[name])}" for name in study.get("sweep") or {} if name in DEALT]
+    point = [f"{name} {shown(first[name])}" for name in study.get("sweep") or {} if name in SHARES]
     which = ", ".join(point + ([f"seed {seeds[0]}"] if len(seeds) > 1 else []))
     others = " Other points of the sweep are dealt otherwise." if point else ""
     return f"How the data is dealt to the clients{f' ({which})' if which else ''}.{others}"

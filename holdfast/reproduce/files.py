@@ -51,7 +51,11 @@ def read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["tables"]
+        whole = json.loads(path.read_text(encoding="utf-8"))
+        found: list[dict[str, Any]] = whole["tables"]
+        newer = whole["format"] > FORMAT
     except (ValueError, KeyError, TypeError) as error:
         raise HoldfastError(f"{path} is damaged: delete it; the runs beside it are kept") from error
+    if newer:
+        raise HoldfastError(f"{path} was made by a newer Holdfast")
     return found

@@ -72,6 +72,10 @@ class Measure:
         said = SAID.get(self.name, self.name.replace(".", ", "))
         return said if self.at is None else f"{said} {100 * self.at:g}%"
 
+    def words_in(self, rounds: int) -> str:
+        """For people, of a run of so many rounds."""
+        return self.words if self.last <= rounds else SAID["curve"]
+
     @property
     def less_is_better(self) -> bool:
         return self.name in LESS

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NEVER, NONE, number
 from holdfast.config import FIELDS
-from holdfast.reproduce.claims import claim
+from holdfast.reproduce.claims import Outcome, outcomes, phrase, printed
 from holdfast.reproduce.measure import Measure
 
 RAN = ("run", "diverged")  # cells with a number of ours, or with the reason why there is none
@@ -38,8 +38,9 @@ def headline(t: dict[str, Any]) -> str:
 
 def measured(t: dict[str, Any]) -> str:
     """What the numbers that were run are, in words."""
-    texts = [c.get("measure", t["measure"]) for row in t["rows"] for c in row["cells"] if "seeds" in c]
-    return ", ".join(dict.fromkeys(Measure.parse(text, t["table"]).words for text in texts))
+    ran = [c for row in t["rows"] for c in row["cells"] if "seeds" in c]
+    found = [(Measure.parse(c.get("measure", t["measure"]), t["table"]), c["rounds"]) for c in ran]
+    return ", ".join(dict.fromkeys(m.words_in(rounds) for m, rounds in found))
 
 
 def caption(t: dict[str, Any]) -> str:
@@ -164,15 +165,15 @@ def section(t: dict[str, Any]) -> str:
 def claim_line(t: dict[str, Any]) -> str:
     if not t["claim"]:
         return ""
-    c = claim(t)
-    if c["verdict"] == "not tested":
-        return f"Claim: {t['claim']} **Not tested**{printed(c)}."
-    scale = "" if t["reproduction"] else f", at {t['scale']} scale" + (" with changes" if t["changed"] else "")
-    far = f", as far as run ({c['pairs_run']} of {c['pairs']} pairs)" if c["pairs_run"] < c["pairs"] else ""
-    far += " in the cells asked for" if t.get("not_asked") else ""
-    counts = f": {c['seen']} of {c['tested']} tests seen"
-    return f"Claim: {t['claim']} **{c['verdict'].capitalize()}**{far}{scale}{counts}{printed(c)}."
+    first, second = outcomes(t)
+    seen, total = printed(t)
+    said = f"Claim: {t['claim']} {told(t, first)}" + (f"; printed: {seen} of {total}." if total else ".")
+    return said + (f" With our variant: {told(t, second)}." if second else "")
 
 
-def printed(c: dict[str, Any]) -> str:
-    return f"; printed: {c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else ""
+def told(t: dict[str, Any], o: Outcome) -> str:
+    """What became of it, with the tests and pairs that it rests on."""
+    counts = [f"{o.seen} of {o.tested} tests seen"] if o.tested else []
+    counts += [f"{o.pairs_run} of {o.pairs} pairs run"] if o.pairs_run < o.pairs else []
+    asked = " in the cells asked for" if t.get("not_asked") and o.tested else ""
+    return phrase(t, o) + asked + (f": {', '.join(counts)}" if counts else "")

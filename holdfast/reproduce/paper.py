@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError, unknown
 from holdfast.reproduce.choose import see
-from holdfast.reproduce.claims import FORM, NEEDS, reaches
+from holdfast.reproduce.claims import FORM, NEEDS, Expectation, reaches
 from holdfast.reproduce.measure import Measure
 
 T = TypeVar("T", "Paper", "Table", "Row", "Column")
@@ -30,7 +30,7 @@ class Column:
     set: dict[str, Any] = field(default_factory=dict)
     measure: str = ""  # where it is not the table's
     unit: str = ""
-    reads: str = ""  # the column that this one is our second reading of
+    variant_of: str = ""  # the column that this one is our variant of
 
 
 @dataclass(frozen=True)
@@ -161,15 +161,26 @@ def check_table(where: str, table: Table) -> None:
                 raise HoldfastError(f"{at}: {key} has {len(given)} numbers for {len(table.columns)} columns")
         if any(math.isnan(v) is False and v < 0 for v in row.spread):
             raise HoldfastError(f"{at}: spread must not be negative")
-    columns, rows = {c.name for c in table.columns}, {r.name for r in table.row}
-    if len(reaches(table.expect, columns, rows)) < len(table.expect):
-        raise HoldfastError(f"{where}: expect must be {FORM}")
+    check_claim(where, table)
+
+
+def check_claim(where: str, table: Table) -> None:
+    columns, rows = [c.name for c in table.columns], [r.name for r in table.row]
+    both = {*columns} & {*rows}
+    if both:
+        raise HoldfastError(f"{where}: {both.pop()!r} is both a row and a column")
+    for text in table.expect:
+        if not reaches([text], columns, rows):
+            raise HoldfastError(f"{where}: expect {text!r} must be {FORM}")
     if not NEEDS.fullmatch(table.needs):
         raise HoldfastError(f"{where}: needs must be all, most or 'all but N', not {table.needs!r}")
-    read = [c.reads for c in table.columns if c.reads]
-    if not columns >= {*read}:
-        raise HoldfastError(f"{where}: reads must name a column of the table")
-    once(where, "reading of", read)
+    variants = {c.name: c.variant_of for c in table.columns if c.variant_of}
+    for name, of in variants.items():
+        if of not in columns or of in variants:
+            raise HoldfastError(f"{where}, column {name!r}: variant_of must name a printed column, not {of!r}")
+    once(where, "variant of", list(variants.values()))
+    if variants and any(Expectation.parse(text).left in rows for text in table.expect):
+        raise HoldfastError(f"{where}: where columns have variants, expect must be of columns")
 
 
 def once(where: str, kind: str, names: list[str]) -> None:

@@ -26,7 +26,7 @@ def table_record(
     told = {k: v for k, v in changed.items() if k not in PLACE}
     columns = [table.columns[j].name for j in part.columns]
     names = [table.row[i].name for i in part.rows]
-    reads = {c.name: c.reads for c in table.columns if c.reads and c.name in columns}
+    variants = {c.name: c.variant_of for c in table.columns if c.variant_of and c.name in columns}
     every = [cell_record(cell, scale, seeds, out) for cell in cells(paper, part, scale, changed)]
     wide = len(columns)
     return {
@@ -42,9 +42,9 @@ def table_record(
         "reproduction": scale == "full" and not told.keys() - {"precision"},
         "measure": table.measure,
         "unit": table.unit,
-        "expect": reaches(table.expect, [*columns, *reads.values()], names),
+        "expect": reaches(table.expect, [*columns, *variants.values()], names),
         "needs": table.needs,
-        "reads": reads,
+        "variants": variants,
         "columns": columns,
         "rows": [
             {"name": names[k], "note": table.row[i].note, "cells": every[k * wide : (k + 1) * wide]}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 from typing import Any
 
 from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NONE
-from holdfast.reproduce.claims import RULE, claim
+from holdfast.reproduce.claims import RULE, Outcome, outcomes, phrase, printed
 from holdfast.reproduce.files import key, read
 from holdfast.reproduce.page import caption, headline, made_line, table_markdown
 from holdfast.reproduce.paper import shelf
@@ -41,19 +41,21 @@ def shared_note(tables: list[dict[str, Any]]) -> str:
 
 
 def verdicts(tables: list[dict[str, Any]]) -> str:
+    """A line for every claim, and one for our variant where that was run."""
     head = ["paper, table", "claim", "here", "tests seen", "printed", "pairs run", "scale"]
     rows = []
-    for t in tables:
-        c = claim(t)
-        if t["claim"]:
-            seen = f"{c['seen']} of {c['tested']}" if c["tested"] else NONE
-            printed = f"{c['printed_seen']} of {c['printed_tested']}" if c["printed_tested"] else NONE
-            run = f"{c['pairs_run']} of {c['pairs']}" if c["pairs"] else NONE
-            far = ", as far as run" if 0 < c["pairs_run"] < c["pairs"] else ""
-            scale = "" if t["reproduction"] or not c["tested"] else f", at {t['scale']} scale"
-            here = f"**{c['verdict']}**{far}{scale}"
-            rows.append([f"{t['paper']}, {t['table']}", t["claim"], here, seen, printed, run, scaled(t)])
+    for t in (t for t in tables if t["claim"]):
+        first, second = outcomes(t)
+        name = f"{t['paper']}, {t['table']}"
+        rows.append([name, t["claim"], phrase(t, first), *counts(first, printed(t)), scaled(t)])
+        if second:
+            rows.append([f"{name}, our variant", "the same", phrase(t, second), *counts(second, (0, 0)), scaled(t)])
     return markdown_table(head, rows)
+
+
+def counts(o: Outcome, printed: tuple[int, int]) -> list[str]:
+    pairs = [(o.seen, o.tested), printed, (o.pairs_run, o.pairs)]
+    return [f"{some} of {all_}" if all_ else NONE for some, all_ in pairs]
 
 
 def scaled(t: dict[str, Any]) -> str:
@@ -77,7 +79,17 @@ def stored(folder: Path) -> list[dict[str, Any]]:
     return sorted(tables.values(), key=lambda t: (known.index(t["paper"]) if t["paper"] in known else 99, *key(t)))
 
 
-if __name__ == "__main__":
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m holdfast.reproduce.results", description=__doc__)
+    parser.add_argument(
+        "root", nargs="?", type=Path, default=Path(), help="folder with results/ and docs/; default: here"
+    )
+    root = parser.parse_args().root
+    if not (root / "results").is_dir() or not (root / "docs").is_dir():
+        parser.error(f"{root} has no folders results and docs")
     (root / "docs" / "results.md").write_text(page(stored(root / "results")), encoding="utf-8")
     print(f"wrote {root / 'docs' / 'results.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -84,7 +84,7 @@ def reproduce(
             bench.check(task)
     with Lock(path):
         write(path, wish, note)
-        measures = dict.fromkeys(cell.measure.words for cell in wish.chosen)
+        measures = dict.fromkeys(cell.measure.words_in(cell.config.rounds) for cell in wish.chosen)
         telling = Telling(watch or Watch(), lambda: write(path, wish, note), measures)
         finished = run_all(runs, bench, jobs, telling, stop, light)
         notes = write(path, wish, note)

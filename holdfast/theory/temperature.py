@@ -49,7 +49,7 @@ class Heat(NamedTuple):
         return self.T[method].mean(0)
 
     def hottest(self, method: str, among: int | None = None) -> int:
-        """The number of the layer with the highest mean, counted from 1; of the first few layers, or of all."""
+        """The layer with the highest mean, counted from 1; of all, or up to ``among``, as a slice ends."""
         return 1 + int(self.mean(method)[:among].argmax())
 
     def share(self, method: str, layer: int) -> float:
