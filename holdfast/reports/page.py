@@ -19,6 +19,7 @@ from holdfast.reports.study import read_study
 
 LONG = 72  # letters of a title
 DEALT = ("split", "clients", "public")  # settings that decide who holds what
+HOLLOW = f"A hollow bar, {NEVER} at its end, is the mean over the luckier seeds alone: the others did not get there."
 PARTS = files("holdfast.reports") / "page"
 
 
@@ -108,11 +109,13 @@ def sections(study: dict[str, Any]) -> list[Section]:
     bands = f"Lines are means over {runs}, bands one standard deviation." if seeds > 1 else ""
     ends = diverged(study)
     lines = " ".join([bands, *ends] if bands else ends)
-    means = " ".join([*never(study), *(["Bars are means over the seeds that got there."] if seeds > 1 else [])])
+    costs = charts.costs(study)
+    hollow = any(True in bar.hollow for chart in costs for bar in chart.series)
+    means = " ".join([*never(study), *(["Bars are means over all seeds."] if seeds > 1 else []), *[HOLLOW] * hollow])
     found = [
         Section("accuracy", "Accuracy", lines, charts.accuracy(study)),
         Section("loss", "Loss", lines, charts.losses(study), columns=2),
-        Section("cost", "Cost to reach a target accuracy", means, charts.costs(study), columns=3),
+        Section("cost", "Cost to reach a target accuracy", means, costs, columns=3),
         Section("classes", "Classes", "", charts.by_class(study)),
         Section("split", "The split", dealt(study), charts.split(study)),
         Section(

@@ -114,13 +114,16 @@ def apart(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def _bars(ax: Axes, chart: Bars) -> None:
+    from matplotlib.colors import to_rgba
+
     many = len(chart.series)
     top = chart.most or max([v for s in chart.series for v in s.values if v is not None], default=1.0) or 1.0
     for i, s in enumerate(chart.series):
         at = np.arange(len(chart.categories)) + (i - (many - 1) / 2) * 0.8 / many
         known = [v or 0.0 for v in s.values]
         colour = HUES[s.hue % len(HUES)]
-        ax.barh(at, known, height=0.72 / many, color=colour)
+        fills = [to_rgba(colour, 0.1 if hollow else 1.0) for hollow in s.hollow]
+        ax.barh(at, known, height=0.72 / many, color=fills, edgecolor=[colour if h else "none" for h in s.hollow])
         for y, value, text in zip(at, known, s.texts, strict=True):
             label = f"{text}  {shorten(s.label)}" if many > 1 else text
             ax.text(value + 0.01 * top, y, label, va="center", fontsize=8, color=INK if value else MUTED)

@@ -86,6 +86,12 @@
     for (const e of ends.toReversed()) { e.at = Math.min(e.at, top); top = e.at - gap; }
   }
 
+  // what only some seeds reached is outlined
+  function filling(s) {
+    const colour = hue(s.hue);
+    return { color: s.hollow.map((h) => (h ? faint(colour, 0.1) : colour)), line: { color: colour, width: s.hollow.map((h) => (h ? 1.5 : 0)) } };
+  }
+
   function bars(chart, width) {
     const shown = chart.series.filter((s) => !hidden.has(s.label));
     const top = chart.most ?? Math.max(1e-9, ...chart.series.flatMap((s) => known(s.values)));
@@ -93,7 +99,7 @@
     const data = shown.map((s) => {
       const texts = s.texts.map((t) => (named ? `${t}  ${plain(shorten(s.label, 28))}` : t));
       return { type: "bar", orientation: "h", y: chart.categories.map(plain), x: s.values.map((v) => v ?? 0), text: texts, meta: s.label,
-        textposition: "outside", cliponaxis: false, textfont: { color: css("--ink"), size: 12.5 }, marker: { color: hue(s.hue) },
+        textposition: "outside", cliponaxis: false, textfont: { color: css("--ink"), size: 12.5 }, marker: filling(s),
         customdata: s.texts, hovertemplate: `${plain(s.label)}<br>%{y}: %{customdata}<extra></extra>` };
     });
     const height = 30 + chart.categories.length * (10 + 24 * Math.max(1, shown.length));
