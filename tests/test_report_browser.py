@@ -163,6 +163,28 @@ def test_the_bars_of_lucky_seeds_are_outlined(browser: Browser, pages: dict[str,
         assert found[:3] + found[9:] == [[False, False]] * 6
 
 
+def test_the_signs_of_a_method_agree(browser: Browser, pages: dict[str, Path]) -> None:
+    """More methods than colours: chips, rows, lines and bars tell the ninth from the first, and bars have names."""
+    browser.open(pages["evil"])
+    look = "(s => [s.backgroundColor, s.backgroundImage, s.opacity])(getComputedStyle(i))"
+    chips, rows = (
+        browser.run(f"[...document.querySelectorAll('{where} i')].map(i => {look})")
+        for where in (".legend", "#results .scroll:first-of-type")
+    )
+    assert chips == rows
+    assert [c[1] != "none" for c in chips] == [False] * 8 + [True] * 3
+    assert chips[0][0] == chips[8][0]
+    traces = "document.getElementById('plot-accuracy').data.filter(t => t.meta)"
+    lines = browser.run(f"{traces}.map(t => t.line.dash)")
+    assert lines == ["solid"] * 8 + ["dash"] * 3
+    place = "document.querySelector('#plot-to-target-rounds')"
+    striped = browser.run(
+        f"[...{place}.querySelectorAll('.barlayer .trace')].map(t => !!t.querySelector('[style*=url]'))"
+    )
+    assert striped == [False] * 8 + [True] * 3
+    assert "method8" in browser.run(f"{place}.querySelector('.barlayer').textContent")
+
+
 def test_names_do_not_become_code(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["evil"])
     assert browser.run("window.hacked") is None

@@ -197,7 +197,7 @@ def feature_norms(study: dict[str, Any]) -> list[Chart]:
 
 
 # ------------------------------------------------------------------------------------------------- cost to target
-def costs(study: dict[str, Any]) -> list[Chart]:
+def costs(study: dict[str, Any]) -> list[Bars]:
     """Rounds, time and traffic until each target accuracy was reached first."""
     kinds: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
         ("rounds", "Rounds", words.count), ("seconds", "Time", words.seconds), ("bytes", "Traffic", words.traffic),
@@ -205,7 +205,7 @@ def costs(study: dict[str, Any]) -> list[Chart]:
     targets = study["targets"]
     if not targets or not any(whole(e) for e in study["entries"]):
         return []
-    found: list[Chart] = []
+    found: list[Bars] = []
     for name, title, show in kinds:
         series = [cost(e, name, i, show) for i, e in hued(study) if whole(e)]
         categories = [f"{100 * t:g} %" for t in targets]

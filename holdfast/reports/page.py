@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -30,7 +31,7 @@ class Section:
     id: str
     title: str
     lead: str
-    charts: list[Chart]
+    charts: Sequence[Chart]
     columns: int = 1
 
 
@@ -86,6 +87,7 @@ def html(study: dict[str, Any], beside: Path) -> str:
         script=script,
         hashes=[sha(plotly), sha(script)],
         hues=len(still.HUES),
+        lap=still.lap,
     )
 
 
@@ -115,7 +117,7 @@ def sections(study: dict[str, Any]) -> list[Section]:
     found = [
         Section("accuracy", "Accuracy", lines, charts.accuracy(study)),
         Section("loss", "Loss", lines, charts.losses(study), columns=2),
-        Section("cost", "Cost to reach a target accuracy", means, costs, columns=3),
+        Section("cost", "Cost to reach a target accuracy", means, costs, columns=wide(study)),
         Section("classes", "Classes", "", charts.by_class(study)),
         Section("split", "The split", dealt(study), charts.split(study)),
         Section(
@@ -127,6 +129,11 @@ def sections(study: dict[str, Any]) -> list[Section]:
         ),
     ]
     return [s for s in found if s.charts]
+
+
+def wide(study: dict[str, Any]) -> int:
+    """Charts of bars side by side: one where there are more methods than colours, so that the bars can have names."""
+    return 1 if len(study["entries"]) > len(still.HUES) else 3
 
 
 def diverged(study: dict[str, Any]) -> list[str]:
