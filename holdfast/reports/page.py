@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from holdfast.comparison.edge import edges
 from holdfast.comparison.plan import shown
 from holdfast.comparison.tables import NEVER, federation, from_python, last_scores, swept
 from holdfast.errors import HoldfastError
@@ -74,6 +75,7 @@ def html(study: dict[str, Any], beside: Path) -> str:
         scores=tables.scores(study),
         reference=reference(study),
         never=never(study),
+        edges=edges(study),
         from_python=from_python(study),
         setup=setup(study),
         made=made(study),
