@@ -94,7 +94,7 @@
     const colour = hue(s.hue);
     const fills = s.hollow.map((h) => (h ? faint(colour, 0.1) : colour));
     return { color: fills, line: { color: colour, width: s.hollow.map((h) => (h ? 1.5 : 0)) },
-      pattern: { shape: PATTERNS[lap(s.hue)], fgcolor: css("--card"), bgcolor: fills, size: 7, solidity: 0.25 } };
+      pattern: { shape: PATTERNS[lap(s.hue)], bgcolor: css("--card"), size: 7, solidity: 0.6 } };
   }
 
   function bars(chart, width) {
