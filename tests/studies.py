@@ -50,6 +50,14 @@ def entry(rng: np.random.Generator, label: str, speed: int, seeds: int, rounds: 
     }  # fmt: skip
 
 
+def lucky(made: dict[str, Any]) -> dict[str, Any]:
+    """The second method gets to the last target with its later seeds alone, and sooner than any other."""
+    target = made["entries"][1]["targets"][-1]
+    target |= {name: [None, *[few] * (len(made["seeds"]) - 1)] for name, few in (("rounds", 2), ("seconds", 0.6))}
+    target["bytes"] = [None, *[10**7] * (len(made["seeds"]) - 1)]
+    return made
+
+
 def measures() -> list[str]:
     return [m.name for m in MEASURES] + [f"feature_norm_{c}" for c in range(10)]
 

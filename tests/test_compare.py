@@ -40,6 +40,7 @@ from holdfast.cli.compare import command as compare_command
 from holdfast.cli.live import LiveTable
 from holdfast.cli.options import given
 from holdfast.comparison.compare import tabulate
+from holdfast.comparison.edge import edges
 from holdfast.comparison.export import escaped
 from holdfast.comparison.fit import fit, folded
 from holdfast.comparison.plan import How, make_plan, sweep_from_text
@@ -495,6 +496,32 @@ def test_a_sweep_names_its_best_points_and_warns():
     assert "no interval" in said.err
     to = [e["difference"] and e["difference"]["to"] for e in said.json["entries"]]
     assert to == [None, None, "fedavg, lr=0.001", "fedavg, lr=0.1"], "each with the first method at its own point"
+
+
+def test_a_sweep_says_that_its_best_is_at_the_edge():
+    args = ("compare", "fedavg", "fedbug", *TINY, "--seeds", "1", "--out")
+    says = "best at the edge of the sweep: lr=0.1 for fedavg, fedbug: a wider sweep may do better"
+    wide = good(*args, "here", "--sweep", "lr=0.000001,0.1")
+    assert says in " ".join(wide.err.split())
+    assert f"- {says}\n" in Path("here/compare.md").read_text()
+    assert f" B{says[1:]}." in holdfast.report("here").read_text()
+    assert "edge" not in good(*args, "lone", "--sweep", "lr=0.1").err
+    assert "edge" not in good(*args, "who", "--sweep", "split=iid,shards(2)").err
+
+
+def test_where_the_edge_of_a_sweep_is():
+    def swept(**sweep: list[Any]) -> dict[str, Any]:
+        """The best point of a has the first values, that of b the second."""
+        points = [dict(zip(sweep, values, strict=True)) for values in zip(*sweep.values(), strict=True)]
+        entries = [{"label": f"{m}{i}", "method": m, "settings": p} for m in "ab" for i, p in enumerate(points)]
+        return {"sweep": sweep, "entries": entries, "best_points": {"a": "a0", "b": "b1"}}
+
+    told, wider = "best at the edge of the sweep: ", ": a wider sweep may do better"
+    assert edges(swept(lr=[0.1, 0.03, 0.3])) == [f"{told}lr=0.03 for b{wider}"]
+    assert edges(swept(lr=[0.1, 0.3, 0.03], batch=[8, 16, 32])) == [f"{told}lr=0.3 for b; batch=8 for a{wider}"]
+    assert edges(swept(lr_decay=[1.0, 0.9])) == [f"{told}lr_decay=0.9 for b{wider}"], "none is greater than 1"
+    assert edges(swept(clients=[5, 10])) == edges(swept(augment=[True, False])) == edges(swept(steps=[None, 3])) == []
+    assert edges(swept(lr=[0.1, 0.3]) | {"progress": {}}) == [], "the best may be still to come"
 
 
 def test_targets_of_a_sweep_are_those_of_the_best_point():

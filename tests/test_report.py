@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from studies import study, write
+from studies import lucky, study, write
 from test_cli import call, good, lines
 
 import holdfast
@@ -30,8 +30,8 @@ from holdfast.comparison.watch import Watch
 from holdfast.config import FIELDS
 from holdfast.drift import MEASURES
 from holdfast.history import Record
-from holdfast.reports import charts, tables
-from holdfast.reports.page import dealt, diverged, facts, missing, tiles
+from holdfast.reports import charts, still, tables
+from holdfast.reports.page import HOLLOW, dealt, diverged, facts, missing, tiles, wide
 from holdfast.reports.study import TARGETS, read_run, read_study
 from holdfast.reports.words import percent, plus_minus
 
@@ -217,6 +217,40 @@ def test_never_is_told_as_in_the_terminal(compared: Path) -> None:
     assert terminal.reached({"rounds": [None, 3], "seconds": [None, 1.0], "bytes": [None, 10**6]}) == (
         f"{NEVER} (1 of 2: 3.00 (1.00 s, 1.00 MB))"
     )
+
+
+def test_the_mean_of_lucky_seeds_is_a_hollow_bar(tmp_path: Path) -> None:
+    """Two of three seeds got there, sooner than any other method: a bar as the others have it would look best."""
+    made = lucky(study(drift=False))
+    for chart in charts.costs(made):
+        assert [bar.hollow for bar in chart.series] == [[False, False], [False, True], [False, False], [False, False]]
+        assert chart.series[1].texts[1].startswith(f"{NEVER} (2 of 3: ")
+        drawn = still.draw(chart).axes[0].containers
+        assert [[bar.get_facecolor()[3] < 0.2 for bar in own] for own in drawn[::2]] == [b.hollow for b in chart.series]
+        assert [[bar.get_edgecolor()[3] == 1 for bar in own] for own in drawn[1::2]] == [b.hollow for b in chart.series]
+    assert HOLLOW in read(holdfast.report(write(tmp_path, made))).text
+    for e in made["entries"]:
+        e["targets"][1] = e["targets"][0]
+    page = read(holdfast.report(write(tmp_path, made))).text
+    assert "Bars are means over all seeds." in page
+    assert "hollow" not in page
+
+
+def test_more_methods_than_colours_are_told_apart(tmp_path: Path) -> None:
+    """Chips, tables, lines and bars of the second eight differ from those of the first, all in the same place."""
+    made = study(tuple(f"method{i}" for i in range(18)), seeds=1, rounds=3, drift=False)
+    found = read(holdfast.report(write(tmp_path, made)))
+    swatches = [a["class"] for tag, a in found.tags if tag == "i"]
+    assert swatches[:18] == swatches[18:36] == swatches[36:], "chips, results, other scores"
+    assert len({*swatches}) == 18
+    lines = still.draw(charts.accuracy(made)[0]).axes[0].lines
+    assert [line.get_linestyle() for line in lines] == ["-"] * 8 + ["--"] * 8 + [":"] * 2
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 18
+    ax = still.draw(charts.costs(made)[0]).axes[0]
+    hatches = [own[0].get_hatch() or "" for own in ax.containers[::2]]
+    assert hatches == [""] * 8 + ["////"] * 8 + ["----"] * 2
+    assert [e["label"] for e in made["entries"]] == [text.get_text().split()[-1] for text in ax.texts[::2]]
+    assert [wide(study(tuple("abcdefghi"[:many]), seeds=1, rounds=1)) for many in (8, 9)] == [3, 1], "room for names"
 
 
 def test_least_traffic_names_all_who_need_no_more() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, Browser
-from studies import LABELS, study, write
+from studies import LABELS, lucky, study, write
 from test_report import EVIL
 
 import holdfast
@@ -41,7 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     labels = ("fedavg", EVIL, *(f"method{i}" for i in range(9)))  # more than there are colours
     evil = study(labels, seeds=2, rounds=3, drift=False, classes=[EVIL] * 10)
     return {
-        "compare": holdfast.report(write(root / "compare", with_verdicts(study()))),
+        "compare": holdfast.report(write(root / "compare", with_verdicts(lucky(study())))),
         "run": holdfast.report(root / "run"),
         "evil": holdfast.report(write(root / "evil", evil)),
     }
@@ -152,6 +152,37 @@ def test_the_legend_hides_a_method_everywhere(browser: Browser, pages: dict[str,
     assert browser.run("document.querySelectorAll('.legend button')[1].ariaPressed") == "false"
     browser.run("document.querySelectorAll('.legend button')[1].click()")
     assert browser.run(drawn) == before
+
+
+def test_the_bars_of_lucky_seeds_are_outlined(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["compare"])
+    look = "p => [+getComputedStyle(p).fillOpacity < 0.2, parseFloat(getComputedStyle(p).strokeWidth) > 1]"
+    for key in ("rounds", "seconds", "bytes"):
+        found = browser.run(f"[...document.querySelectorAll('#plot-to-target-{key} .barlayer path')].map({look})")
+        assert found[3:6] == [[False, False], [True, True], [True, True]], "the second method at three targets"
+        assert found[:3] + found[9:] == [[False, False]] * 6
+
+
+def test_the_signs_of_a_method_agree(browser: Browser, pages: dict[str, Path]) -> None:
+    """More methods than colours: chips, rows, lines and bars tell the ninth from the first, and bars have names."""
+    browser.open(pages["evil"])
+    look = "(s => [s.backgroundColor, s.backgroundImage, s.opacity])(getComputedStyle(i))"
+    chips, rows = (
+        browser.run(f"[...document.querySelectorAll('{where} i')].map(i => {look})")
+        for where in (".legend", "#results .scroll:first-of-type")
+    )
+    assert chips == rows
+    assert [c[1] != "none" for c in chips] == [False] * 8 + [True] * 3
+    assert chips[0][0] == chips[8][0]
+    traces = "document.getElementById('plot-accuracy').data.filter(t => t.meta)"
+    lines = browser.run(f"{traces}.map(t => t.line.dash)")
+    assert lines == ["solid"] * 8 + ["dash"] * 3
+    place = "document.querySelector('#plot-to-target-rounds')"
+    striped = browser.run(
+        f"[...{place}.querySelectorAll('.barlayer .trace')].map(t => !!t.querySelector('[style*=url]'))"
+    )
+    assert striped == [False] * 8 + [True] * 3
+    assert "method8" in browser.run(f"{place}.querySelector('.barlayer').textContent")
 
 
 def test_names_do_not_become_code(browser: Browser, pages: dict[str, Path]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.comparison.edge import edges
 from holdfast.comparison.plan import shown
 
 NEVER, NONE = "∞", "–"
@@ -102,7 +103,7 @@ def notes(found: dict[str, Any]) -> list[str]:
         said.append(MANY)
     if found.get("best_points"):
         said += [f"best point of {method}: {label}" for method, label in found["best_points"].items()]
-        said.append(OPTIMISTIC)
+        said += [*edges(found), OPTIMISTIC]
     said += [LEAK] if any(e["leaks_test_data"] for e in entries) else []
     return [*said, CLOCK, *([RATIOS] if len(seeds) > 1 else [])]
 

@@ -40,11 +40,12 @@ class Lines:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar per category; a value that was never reached is None."""
+    """One bar per category; a value that was never reached is None, one that only some seeds reached is hollow."""
 
     label: str
     values: list[Number]
     texts: list[str]
+    hollow: list[bool]
     hue: int
 
 
@@ -196,7 +197,7 @@ def feature_norms(study: dict[str, Any]) -> list[Chart]:
 
 
 # ------------------------------------------------------------------------------------------------- cost to target
-def costs(study: dict[str, Any]) -> list[Chart]:
+def costs(study: dict[str, Any]) -> list[Bars]:
     """Rounds, time and traffic until each target accuracy was reached first."""
     kinds: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
         ("rounds", "Rounds", words.count), ("seconds", "Time", words.seconds), ("bytes", "Traffic", words.traffic),
@@ -204,7 +205,7 @@ def costs(study: dict[str, Any]) -> list[Chart]:
     targets = study["targets"]
     if not targets or not any(whole(e) for e in study["entries"]):
         return []
-    found: list[Chart] = []
+    found: list[Bars] = []
     for name, title, show in kinds:
         series = [cost(e, name, i, show) for i, e in hued(study) if whole(e)]
         categories = [f"{100 * t:g} %" for t in targets]
@@ -216,7 +217,12 @@ def costs(study: dict[str, Any]) -> list[Chart]:
 def cost(entry: dict[str, Any], name: str, hue: int, show: Callable[[Number], str]) -> Bar:
     reached = [target[name] for target in entry["targets"]]
     texts = [unless_never(seeds, lambda known: show(mean(known))) for seeds in reached]
-    return Bar(entry["label"], [mean(seeds) for seeds in reached], texts, hue)
+    return Bar(entry["label"], [mean(seeds) for seeds in reached], texts, [some(seeds) for seeds in reached], hue)
+
+
+def some(seeds: Sequence[Number]) -> bool:
+    """Whether a target was reached, but not by all seeds: the mean of the others is no mean to compare with."""
+    return None in seeds and mean(seeds) is not None
 
 
 # --------------------------------------------------------------------------------------------------- by class, split
@@ -230,7 +236,7 @@ def by_class(study: dict[str, Any]) -> list[Chart]:
     if len(told) == 1:
         hue, only = told[0]
         values = only["by_class"]["mean"]
-        bar = Bar(only["label"], values, [words.percent(v) for v in values], hue)
+        bar = Bar(only["label"], values, [words.percent(v) for v in values], [False] * len(values), hue)
         return [Bars("by-class", title, note, classes, [bar], most=1.0)]
     values = [e["by_class"]["mean"] for _, e in told]
     return [Heat("by-class", title, note, [e["label"] for _, e in told], classes, values, "class", "", percent=True)]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from holdfast.comparison.edge import edges
 from holdfast.comparison.plan import shown
 from holdfast.comparison.tables import NEVER, federation, from_python, last_scores, swept
 from holdfast.errors import HoldfastError
@@ -18,7 +20,12 @@ from holdfast.reports.charts import Chart
 from holdfast.reports.study import read_study
 
 LONG = 72  # letters of a title
+<<<<<<< HEAD
 SHARES = ("split", "clients", "public")  # settings that decide who holds what
+=======
+DEALT = ("split", "clients", "public")  # settings that decide who holds what
+HOLLOW = f"A hollow bar, {NEVER} at its end, is the mean over the luckier seeds alone: the others did not get there."
+>>>>>>> rep6
 PARTS = files("holdfast.reports") / "page"
 
 
@@ -29,7 +36,7 @@ class Section:
     id: str
     title: str
     lead: str
-    charts: list[Chart]
+    charts: Sequence[Chart]
     columns: int = 1
 
 
@@ -72,6 +79,7 @@ def html(study: dict[str, Any], beside: Path) -> str:
         scores=tables.scores(study),
         reference=reference(study),
         never=never(study),
+        edges=edges(study),
         from_python=from_python(study),
         setup=setup(study),
         made=made(study),
@@ -85,6 +93,7 @@ def html(study: dict[str, Any], beside: Path) -> str:
         script=script,
         hashes=[sha(plotly), sha(script)],
         hues=len(still.HUES),
+        lap=still.lap,
     )
 
 
@@ -108,11 +117,13 @@ def sections(study: dict[str, Any]) -> list[Section]:
     bands = f"Lines are means over {runs}, bands one standard deviation." if seeds > 1 else ""
     ends = diverged(study)
     lines = " ".join([bands, *ends] if bands else ends)
-    means = " ".join([*never(study), *(["Bars are means over the seeds that got there."] if seeds > 1 else [])])
+    costs = charts.costs(study)
+    hollow = any(True in bar.hollow for chart in costs for bar in chart.series)
+    means = " ".join([*never(study), *(["Bars are means over all seeds."] if seeds > 1 else []), *[HOLLOW] * hollow])
     found = [
         Section("accuracy", "Accuracy", lines, charts.accuracy(study)),
         Section("loss", "Loss", lines, charts.losses(study), columns=2),
-        Section("cost", "Cost to reach a target accuracy", means, charts.costs(study), columns=3),
+        Section("cost", "Cost to reach a target accuracy", means, costs, columns=wide(study)),
         Section("classes", "Classes", "", charts.by_class(study)),
         Section("split", "The split", dealt(study), charts.split(study)),
         Section(
@@ -124,6 +135,11 @@ def sections(study: dict[str, Any]) -> list[Section]:
         ),
     ]
     return [s for s in found if s.charts]
+
+
+def wide(study: dict[str, Any]) -> int:
+    """Charts of bars side by side: one where there are more methods than colours, so that the bars can have names."""
+    return 1 if len(study["entries"]) > len(still.HUES) else 3
 
 
 def diverged(study: dict[str, Any]) -> list[str]:

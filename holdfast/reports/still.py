@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # The first is the reference: neutral. The others stay apart for colour-blind readers, too (after Okabe and Ito).
 HUES = ("#5b6670", "#0072b2", "#d55e00", "#009e73", "#b2528e", "#b8860b", "#3d9bd1", "#7a5195")
+# Each time that the colours are used up, lines and bars get the next of these; page.js and page.css have the same.
+DASHES, HATCHES = ("-", "--", ":", "-."), ("", "////", "----", "xxxx")
 INK, MUTED, GRID = "#1c2429", "#667179", "#e4e8ea"
 SHADES = ("#f4f8f9", "#c4dfe7", "#74b3c8", "#2a7391", "#0a2f45")
 STYLE: dict[Any, Any] = {
@@ -27,6 +29,7 @@ STYLE: dict[Any, Any] = {
     "font.size": 9,
     "text.color": INK,
     "axes.edgecolor": GRID,
+    "hatch.linewidth": 1.6,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
     "text.parse_math": False,  # names may hold dollar signs
@@ -70,12 +73,17 @@ def height(chart: Chart) -> float:
     return 1.2 + min(0.3 * max(len(chart.rows), 2), 6.0)
 
 
+def lap(hue: int) -> int:
+    """How often the colours were used up before."""
+    return hue // len(HUES) % len(DASHES)
+
+
 def _lines(ax: Axes, chart: Lines) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     ends = []
     for s in chart.series:
-        colour, dash = HUES[s.hue % len(HUES)], "-" if s.hue < len(HUES) else "--"
+        colour, dash = HUES[s.hue % len(HUES)], DASHES[lap(s.hue)]
         y, spread = np.array(s.y, float), np.nan_to_num(np.array(s.spread, float))
         if spread.any():
             ax.fill_between(s.x, y - spread, y + spread, color=colour, alpha=0.14, lw=0)
@@ -114,13 +122,17 @@ def apart(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def _bars(ax: Axes, chart: Bars) -> None:
+    from matplotlib.colors import to_rgba
+
     many = len(chart.series)
     top = chart.most or max([v for s in chart.series for v in s.values if v is not None], default=1.0) or 1.0
     for i, s in enumerate(chart.series):
         at = np.arange(len(chart.categories)) + (i - (many - 1) / 2) * 0.8 / many
         known = [v or 0.0 for v in s.values]
         colour = HUES[s.hue % len(HUES)]
-        ax.barh(at, known, height=0.72 / many, color=colour)
+        fills = [to_rgba(colour, 0.1 if hollow else 1.0) for hollow in s.hollow]
+        ax.barh(at, known, height=0.72 / many, color=fills, hatch=HATCHES[lap(s.hue)], edgecolor="white", lw=0)
+        ax.barh(at, known, height=0.72 / many, color="none", edgecolor=[colour if h else "none" for h in s.hollow])
         for y, value, text in zip(at, known, s.texts, strict=True):
             label = f"{text}  {shorten(s.label)}" if many > 1 else text
             ax.text(value + 0.01 * top, y, label, va="center", fontsize=8, color=INK if value else MUTED)

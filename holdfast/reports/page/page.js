@@ -4,9 +4,12 @@
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const root = document.documentElement;
   const HUES = 8, NARROW = 560;
+  // each time that the colours are used up, lines and bars get the next of these
+  const DASHES = ["solid", "dash", "dot", "dashdot"], PATTERNS = ["", "/", "-", "x"];
   const hidden = new Set();
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const hue = (number) => css(`--hue${number % HUES}`);
+  const lap = (number) => Math.floor(number / HUES) % DASHES.length;
   const faint = (colour, share) => colour + Math.round(255 * share).toString(16).padStart(2, "0");
   // plotly reads tags in texts: names are shown as they are
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -48,7 +51,7 @@
       const spread = s.spread.map((v) => (v === null ? "" : " ± " + (chart.percent ? (100 * v).toFixed(1) : v.toPrecision(2))));
       curves.push({ x: s.x, y: s.y, name: plain(s.label), customdata: spread, mode: s.x.length > 1 ? "lines" : "markers",
         hovertemplate: `%{y:${shape}}%{customdata}<extra>${plain(shorten(s.label, 28))}</extra>`, meta: s.label,
-        line: { color: colour, width: 2.2, dash: s.hue < HUES ? "solid" : "dash" }, marker: { color: colour, size: 8 } });
+        line: { color: colour, width: 2.2, dash: DASHES[lap(s.hue)] }, marker: { color: colour, size: 8 } });
       if (at.length) ends.push({ y: s.y[at[at.length - 1]], x: s.x[at[at.length - 1]], label: s.label, colour });
     }
     if (!(high > low)) { high += 0.5; low -= 0.5; }
@@ -86,6 +89,14 @@
     for (const e of ends.toReversed()) { e.at = Math.min(e.at, top); top = e.at - gap; }
   }
 
+  // what only some seeds reached is outlined
+  function filling(s) {
+    const colour = hue(s.hue);
+    const fills = s.hollow.map((h) => (h ? faint(colour, 0.1) : colour));
+    return { color: fills, line: { color: colour, width: s.hollow.map((h) => (h ? 1.5 : 0)) },
+      pattern: { shape: PATTERNS[lap(s.hue)], bgcolor: css("--card"), size: 7, solidity: 0.6 } };
+  }
+
   function bars(chart, width) {
     const shown = chart.series.filter((s) => !hidden.has(s.label));
     const top = chart.most ?? Math.max(1e-9, ...chart.series.flatMap((s) => known(s.values)));
@@ -93,7 +104,7 @@
     const data = shown.map((s) => {
       const texts = s.texts.map((t) => (named ? `${t}  ${plain(shorten(s.label, 28))}` : t));
       return { type: "bar", orientation: "h", y: chart.categories.map(plain), x: s.values.map((v) => v ?? 0), text: texts, meta: s.label,
-        textposition: "outside", cliponaxis: false, textfont: { color: css("--ink"), size: 12.5 }, marker: { color: hue(s.hue) },
+        textposition: "outside", cliponaxis: false, textfont: { color: css("--ink"), size: 12.5 }, marker: filling(s),
         customdata: s.texts, hovertemplate: `${plain(s.label)}<br>%{y}: %{customdata}<extra></extra>` };
     });
     const height = 30 + chart.categories.length * (10 + 24 * Math.max(1, shown.length));
