@@ -73,7 +73,7 @@ def test_feature_shift_by_hand():
 
 
 def test_feature_shift_sees_the_noise():
-    x = torch.randn(300, 12)
+    x = torch.randn(300, 12, generator=torch.Generator().manual_seed(0))
     d = deal("iid", TENS, 10, 0)
     noisy = Deal(d.index, d.offsets, Noise(np.linspace(0, 9, 10, dtype=np.float32), 0.0, 1.0, 0))
     moved = Deal(d.index, d.offsets, Noise(np.zeros(10, np.float32), 7.0, 1.0, 0))
@@ -83,7 +83,7 @@ def test_feature_shift_sees_the_noise():
 
 
 def test_feature_shift_of_some_of_very_many_clients(monkeypatch):
-    x = torch.randn(300, 12)
+    x = torch.randn(300, 12, generator=torch.Generator().manual_seed(0))
     d = deal("iid", TENS, 100, 0)
     whole = feature_shift(d, x)
     monkeypatch.setattr("holdfast.data.skew.LIMIT", 12 * 50)

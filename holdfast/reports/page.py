@@ -20,12 +20,8 @@ from holdfast.reports.charts import Chart
 from holdfast.reports.study import read_study
 
 LONG = 72  # letters of a title
-<<<<<<< HEAD
 SHARES = ("split", "clients", "public")  # settings that decide who holds what
-=======
-DEALT = ("split", "clients", "public")  # settings that decide who holds what
 HOLLOW = f"A hollow bar, {NEVER} at its end, is the mean over the luckier seeds alone: the others did not get there."
->>>>>>> rep6
 PARTS = files("holdfast.reports") / "page"
 
 
