@@ -30,7 +30,7 @@ from holdfast.reproduce.choose import choose
 from holdfast.reproduce.claims import Outcome, outcomes, printed
 from holdfast.reproduce.files import SHARED, read
 from holdfast.reproduce.measure import PLAIN, REACHED, SAID, Measure
-from holdfast.reproduce.page import LEAK, table_markdown
+from holdfast.reproduce.page import LEAK, table_markdown, which
 from holdfast.reproduce.paper import load_paper, shelf
 from holdfast.reproduce.results import page, stored
 from holdfast.reproduce.run import reproduce
@@ -766,6 +766,15 @@ def test_the_results_page_of_a_toy(toy: Path) -> None:
     assert "**, at small scale |" in page(
         [t | {"scale": "small", "reproduction": False} for t in stored(Path("results"))]
     )
+
+
+def test_what_was_not_run_is_named() -> None:
+    t = named([[1, None, None], [None, None, None], [1, 2, None], [None, None, None]], "A B C")
+    assert which(t) == ": rows 2, 4; column C; 1 more"
+    t["rows"][1]["cells"] = [c | {"status": "data absent"} for c in t["rows"][1]["cells"]]
+    assert which(t) == ": row 4; column C; 1 more", "that is said elsewhere"
+    assert which(named([[1, None], [None, 1]], "A B")) == ""
+    assert which(named([[None, None]], "A B")) == "", "all of it"
 
 
 def test_the_results_page_is_written_by_a_command(toy: Path) -> None:

@@ -87,10 +87,40 @@ def rest(t: dict[str, Any]) -> str:
     never = Counter(c["why"] for c in others if c["status"] == "absent")
     left = t.get("not_asked", 0)
     said = [f"{counted(left)} not asked for."] if left else []
-    said += [f"{counted(idle)} not run."] if idle else []
+    said += [f"{counted(idle)} not run{which(t)}."] if idle else []
     said += [f"The {wanting(lacking, 'here')}."] if lacking else []
     said += [f"{counted(n)} not run: {why.removesuffix('.')}." for why, n in never.items()]
     return " ".join(said)
+
+
+def which(t: dict[str, Any]) -> str:
+    """The rows and columns of which nothing was run, and how many cells beside; nothing where that is all of them."""
+    ran = [[c["status"] in RAN for c in row["cells"]] for row in t["rows"]]
+    idle = [[c["status"] == "not run" for c in row["cells"]] for row in t["rows"]]
+    rows = [i for i, line in enumerate(ran) if not any(line) and any(idle[i])]
+    columns = [j for j in range(len(t["columns"])) if not any(line[j] for line in ran)]
+    if not any(map(any, ran)):
+        return ""
+    more = sum(cell for i, line in enumerate(idle) for j, cell in enumerate(line) if i not in rows and j not in columns)
+    named = [f"row{'s' * (len(rows) > 1)} {ranges([i + 1 for i in rows])}"] if rows else []
+    named += (
+        ["column" + "s" * (len(columns) > 1) + " " + " / ".join(t["columns"][j] for j in columns)] if columns else []
+    )
+    return ": " + "; ".join([*named, *([f"{more} more"] if more else [])]) if named else ""
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """
+    >>> ranges([1, 2, 3, 5, 7, 8])
+    '1-3, 5, 7-8'
+    """
+    found: list[list[int]] = []
+    for n in numbers:
+        if found and n == found[-1][-1] + 1:
+            found[-1].append(n)
+        else:
+            found.append([n])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in found)
 
 
 def counted(n: int) -> str:
