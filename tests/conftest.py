@@ -1,4 +1,6 @@
-"""Settings of all tests: one thread, and examples that are the same in every run."""
+"""Settings of all tests: one thread, examples that are the same in every run, and a Ctrl-C that reaches processes."""
+
+import signal
 
 import torch
 from hypothesis import settings
@@ -6,3 +8,7 @@ from hypothesis import settings
 torch.set_num_threads(1)
 settings.register_profile("holdfast", deadline=None, derandomize=True)
 settings.load_profile("holdfast")
+
+# A shell's background job ignores it, and so would the processes that tests start and stop.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
