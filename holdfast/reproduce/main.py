@@ -25,7 +25,10 @@ from holdfast.reproduce.run import reproduce
 
 CHOICE = "name, part of one, or numbers such as 1,4 or 2-5"
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("--table", {"action": "append", "metavar": "ID", "help": "a table or figure; may be repeated; default: all"}),
+    (
+        "--table",
+        {"action": "append", "metavar": "ID", "help": "a table or figure, or several as 1,2; repeatable; default: all"},
+    ),
     ("--rows", {"action": "append", "default": [], "metavar": "ROW", "help": f"{CHOICE}; repeatable"}),
     ("--columns", {"action": "append", "default": [], "metavar": "COLUMN", "help": f"{CHOICE}; repeatable"}),
     ("--scale", {"default": "small", "help": f"{', '.join(SCALES)} (the paper's own setting); default: small"}),
