@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.flower.quiet import quiet
+from holdfast.flower.environment import quiet
 
 quiet()
 
@@ -31,9 +31,9 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
 from holdfast import run  # noqa: E402
-from holdfast.config import Config  # noqa: E402
-from holdfast.flower.shares import dealt  # noqa: E402
-from holdfast.flower.simulate import hushed, ray  # noqa: E402
+from holdfast.flower.node_data import dealt  # noqa: E402
+from holdfast.flower.ray_backend import hushed, ray  # noqa: E402
+from holdfast.method.config import Config  # noqa: E402
 from holdfast.models.zoo import make  # noqa: E402
 
 WARM = 2  # rounds left out: processes start and data are read

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from holdfast.config import Config
-from holdfast.flower.shares import dealt
+from holdfast.flower.node_data import dealt
+from holdfast.method.config import Config
 from holdfast.models.zoo import make
 
 

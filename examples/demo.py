@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 import holdfast
-from holdfast.cli.progress import Watch
+from holdfast.cli.run_progress import RunProgress
 from holdfast.data.sources import load
 
 METHODS = ("fedavg", "scaffold", "fedbug(0.4)+feddyn(0.1)")
@@ -21,7 +21,7 @@ def main() -> None:
     table = Table("method", "accuracy", "mean of last 5", "80% after", "MB", "s")
     folders = []
     for method in METHODS:
-        watch = Watch(method)
+        watch = RunProgress(method)
         begun = time.perf_counter()
         with watch:
             result = holdfast.run(

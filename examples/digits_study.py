@@ -62,7 +62,7 @@ class Comparison:
 
 FEDAVG = Contender("fedavg", "fedavg")
 MRUR = {"alpha": (0.1, 0.5), "rho": (0.05, 0.01, 0.1, 0.5)}  # 0.5 is what the paper prints
-SAM = "momentum({alpha})+sam({rho})"
+SAM = "fedcm({alpha})+sam({rho})"
 STUDY = (
     Comparison(
         "5 epochs", 5, 0.0,
@@ -70,10 +70,10 @@ STUDY = (
             FEDAVG,
             Contender("fedbug", "fedbug({share})", {"share": (0.4, 0.2, 0.1)}),
             Contender("fednlr", "{set}", {"set": ("fednlr", "fednlr-tables")}),
-            Contender("momentum+sam", SAM, MRUR),
-            Contender("momentum+sam+hyperbolic", SAM + "+hyperbolic", like="momentum+sam"),
+            Contender("fedcm+sam", SAM, MRUR),
+            Contender("fedcm+sam+hyperbolic", SAM + "+hyperbolic", like="fedcm+sam"),
             Contender("fedmrur", "fedmrur(alpha={alpha}, rho={rho})", MRUR),
-            Contender("momentum+sam+normalized", SAM + "+normalized", like="fedmrur"),
+            Contender("fedcm+sam+normalized", SAM + "+normalized", like="fedmrur"),
             Contender("normalized", "normalized"),
         ),
     ),
@@ -399,15 +399,15 @@ class Pictures:
     def fedmrur(self) -> dict[str, Any]:
         names = (
             "fedavg",
-            "momentum+sam",
+            "fedcm+sam",
             "normalized",
-            "momentum+sam+normalized",
-            "momentum+sam+hyperbolic",
+            "fedcm+sam+normalized",
+            "fedcm+sam+hyperbolic",
             "fedmrur",
         )
         figure, ax = self.figure("5 epochs", names)
         found: dict[str, Any] = {}
-        for name in ("fedavg", "momentum+sam", "fedmrur"):
+        for name in ("fedavg", "fedcm+sam", "fedmrur"):
             row = self.row("5 epochs", name)
             notes = watched(row["method"], row["lr"], self.by_name["5 epochs"])
             ax.plot(range(1, len(notes["shrink"]) + 1), notes["shrink"], color=COLOURS[names.index(name)], label=name)

@@ -7,36 +7,36 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.comparison.compare import Comparison, compare
-    from holdfast.config import Config
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.params import param
     from holdfast.data.dataset import DataSet
     from holdfast.data.federation import Federation, federate
     from holdfast.data.own import from_arrays, from_clients, from_dataset, from_huggingface
     from holdfast.data.sources import load
-    from holdfast.errors import HoldfastError
-    from holdfast.method import Method
+    from holdfast.method.config import Config
+    from holdfast.method.method import Method
+    from holdfast.method.part import Batch, Client, Part, Round, Tensors, Trip
     from holdfast.models.net import Net, Out, to_groupnorm
-    from holdfast.named import param
-    from holdfast.part import Batch, Client, Part, Round, Tensors, Trip
     from holdfast.reports.page import report
-    from holdfast.rounds import Result, run
+    from holdfast.runs.run import Result, run
 
 __version__ = "0.1.0"
 
 # Where each public name lives. They are imported when first used, so that the command line starts at once.
 _HOMES = {
     "holdfast.comparison.compare": ("Comparison", "compare"),
-    "holdfast.config": ("Config",),
+    "holdfast.method.config": ("Config",),
     "holdfast.data.dataset": ("DataSet",),
     "holdfast.data.federation": ("Federation", "federate"),
     "holdfast.data.own": ("from_arrays", "from_clients", "from_dataset", "from_huggingface"),
     "holdfast.data.sources": ("load",),
-    "holdfast.errors": ("HoldfastError",),
-    "holdfast.method": ("Method",),
+    "holdfast.core.errors": ("HoldfastError",),
+    "holdfast.method.method": ("Method",),
     "holdfast.models.net": ("Net", "Out", "to_groupnorm"),
-    "holdfast.named": ("param",),
-    "holdfast.part": ("Batch", "Client", "Part", "Round", "Tensors", "Trip"),
+    "holdfast.core.params": ("param",),
+    "holdfast.method.part": ("Batch", "Client", "Part", "Round", "Tensors", "Trip"),
     "holdfast.reports.page": ("report",),
-    "holdfast.rounds": ("Result", "run"),
+    "holdfast.runs.run": ("Result", "run"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

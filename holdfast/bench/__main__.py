@@ -2,8 +2,8 @@
 
 import sys
 
-from holdfast.bench.main import main
-from holdfast.errors import HoldfastError
+from holdfast.bench.suites import main
+from holdfast.core.errors import HoldfastError
 
 if __name__ == "__main__":
     try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.bench.apart import Apart
+from holdfast.bench.baseline_process import BaselineProcess
 from holdfast.bench.ceiling import ceiling
 from holdfast.bench.peers import compare
-from holdfast.bench.row import Row
-from holdfast.bench.workload import Rounds, fastest, images, plain_round
+from holdfast.bench.timing import Timing
+from holdfast.bench.workload import TimedRounds, fastest, images, plain_round
 from holdfast.data.federation import Federation
 
 SUITE = "A round on the CPU against plain PyTorch (100 clients of 600 samples, 10 per round, 1 epoch, batch 32)"
@@ -24,18 +24,18 @@ CASES: list[tuple[str, int, dict[str, dict[str, Any]]]] = [
 ]
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[Timing]:
     """Plain, in a process of its own, and ours take turns, so that a busy moment of the machine hits both."""
     fed = images((1, 28, 28), 600, 100)
     for model, times, ways in CASES:
         yield from case(model, times, ways, fed)
 
 
-def case(model: str, times: int, ways: dict[str, dict[str, Any]], fed: Federation) -> Iterator[Row]:
+def case(model: str, times: int, ways: dict[str, dict[str, Any]], fed: Federation) -> Iterator[Timing]:
     shared = {"model": model, "cohort": COHORT, "epochs": 1, "batch": BATCH, "device": "cpu"}
-    ours = {way: Rounds("fedavg", fed, **shared, **settings) for way, settings in ways.items()}
+    ours = {way: TimedRounds("fedavg", fed, **shared, **settings) for way, settings in ways.items()}
     best = dict.fromkeys(["plain", *ours], float("inf"))
-    with Apart(plain_round, model, fed, COHORT, BATCH, "cpu", "fp32") as plain:
+    with BaselineProcess(plain_round, model, fed, COHORT, BATCH, "cpu", "fp32") as plain:
         plain()
         for play in ours.values():
             play()  # compilation, threads, first touch of memory
@@ -46,17 +46,17 @@ def case(model: str, times: int, ways: dict[str, dict[str, Any]], fed: Federatio
     steps = -(-int(fed.deal.sizes.max()) // BATCH)
     limit = ceiling(model, fed.shape, COHORT, BATCH, steps, device="cpu", precision="fp32")
     for way in ours:
-        yield Row(SUITE, f"{model}, {way}", best[way] * 1e3, "ms", best["plain"] * 1e3, limit)
+        yield Timing(SUITE, f"{model}, {way}", best[way] * 1e3, "ms", best["plain"] * 1e3, limit)
 
 
-def others() -> Iterator[Row]:
+def others() -> Iterator[Timing]:
     """The same round in the frameworks that are installed, each at its own best, against our fastest way in fp32."""
     fed = images((1, 28, 28), 600, 100)
     models = [model for model, _, _ in CASES]
     ours = {}
     for model, times, ways in CASES:
         settings = next(iter(ways.values()))
-        play = Rounds("fedavg", fed, model=model, cohort=COHORT, epochs=1, batch=BATCH, device="cpu", **settings)
+        play = TimedRounds("fedavg", fed, model=model, cohort=COHORT, epochs=1, batch=BATCH, device="cpu", **settings)
         play()
         ours[model] = fastest(play, times * TURN) * 1e3
     for found in compare(models, rounds=5):
@@ -64,4 +64,4 @@ def others() -> Iterator[Row]:
             print(f"{found['peer']} {found.get('model', '')}: {found['error']}", flush=True)
             continue
         what = f"{found['model']}, {found['peer']} {found['version']}"
-        yield Row(PEERS, what, ours[found["model"]], "ms", found["seconds_per_round"] * 1e3)
+        yield Timing(PEERS, what, ours[found["model"]], "ms", found["seconds_per_round"] * 1e3)

@@ -10,11 +10,11 @@ import torch
 
 import holdfast
 from holdfast.bench.ceiling import ceiling
-from holdfast.bench.row import Row
-from holdfast.bench.workload import Rounds, fastest, images, plain_round, simulation
+from holdfast.bench.timing import Timing
+from holdfast.bench.workload import TimedRounds, fastest, images, plain_round, simulation
 from holdfast.data.federation import Federation
 from holdfast.engines.vector import Vector
-from holdfast.rounds import arithmetic
+from holdfast.runs.run import arithmetic
 
 STEP = "One local step of 10 clients, batch 50, on 32 x 32 images, against plain PyTorch"
 SUM = "What a sum costs in one local step of 10 clients, batch 50, FedBug's CNN, TF32"
@@ -30,7 +30,7 @@ CHECKED = ("fedavg", "scaffold+fedbug(0.4)+clip(1)+decay", "fedagg", "fedmrur(rh
 SLOWEST = "fedmrur(rho=0.05)+fednlr+fedbug(0.4)"
 
 
-def steps(only: str = "") -> Iterator[Row]:
+def steps(only: str = "") -> Iterator[Timing]:
     """A whole round of 100 steps divided by 100, everything around the steps included, against plain PyTorch."""
     fed = images((3, 32, 32), SAMPLES, 100)
     for name, (model, precision) in MODELS.items():
@@ -43,12 +43,12 @@ def steps(only: str = "") -> Iterator[Row]:
             ours, first, outside = timed("fedavg", model, precision, fed)
         limit = ceiling(model, fed.shape, COHORT, BATCH, 1, "cuda", precision)
         note = f"{limit}; {outside:.1%} of the round outside the steps; first round {first:.0f} s"
-        yield Row(STEP, f"{name}, {precision.upper()}", ours * 1e3, "ms", base * 1e3, note)
+        yield Timing(STEP, f"{name}, {precision.upper()}", ours * 1e3, "ms", base * 1e3, note)
 
 
 def timed(method: str, model: str, precision: str, fed: Federation) -> tuple[float, float, float]:
     """Seconds per step, and of the first round, which compiles; and the share of a round that no step takes."""
-    play = Rounds(
+    play = TimedRounds(
         method, fed, model=model, precision=precision, cohort=COHORT, batch=BATCH, epochs=10, device="cuda",
         engine="vector",
     )  # fmt: skip
@@ -61,7 +61,7 @@ def timed(method: str, model: str, precision: str, fed: Federation) -> tuple[flo
     return whole / STEPS, first, 1 - fastest(lambda: steps_alone(play), 3, cuda=True) / whole
 
 
-def steps_alone(play: Rounds) -> None:
+def steps_alone(play: TimedRounds) -> None:
     """A round's steps once more, and nothing else."""
     engine = play.simulation.engines[0]
     assert isinstance(engine, Vector)
@@ -71,19 +71,19 @@ def steps_alone(play: Rounds) -> None:
         replay.run()
 
 
-def sums() -> Iterator[Row]:
+def sums() -> Iterator[Timing]:
     """The slowest sum against what its passes alone would cost. FedAvg's step is one forward and one backward pass; SAM
     adds the same again, and the frozen global model, FedMRUR's teacher, a forward pass, a third of that."""
     fed = images((3, 32, 32), SAMPLES, 100)
     with arithmetic("tf32"):
         base, *_ = timed("fedavg", "cnn", "tf32", fed)
         slow, *_ = timed(SLOWEST, "cnn", "tf32", fed)
-    yield Row(SUM, "fedavg", base * 1e3)
+    yield Timing(SUM, "fedavg", base * 1e3)
     note = f"{slow / base:.2f} times fedavg, for 2 1/3 times the passes: {slow / base / (7 / 3) - 1:+.0%}"
-    yield Row(SUM, SLOWEST, slow * 1e3, note=note)
+    yield Timing(SUM, SLOWEST, slow * 1e3, note=note)
 
 
-def runs(bug: int, mrur: int) -> Iterator[Row]:
+def runs(bug: int, mrur: int) -> Iterator[Timing]:
     """FedBug's and FedMRUR's settings as users run them, timed over some rounds and multiplied up to the paper's."""
     fed = images((3, 32, 32), 500, 100)
     yield whole(
@@ -97,7 +97,7 @@ def runs(bug: int, mrur: int) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def whole(what: str, rounds: int, timed: int, fed: Federation, method: str, model: str, **settings: Any) -> Row:
+def whole(what: str, rounds: int, timed: int, fed: Federation, method: str, model: str, **settings: Any) -> Timing:
     begun = time.perf_counter()
     result = holdfast.run(
         method, fed, model, rounds=timed + 2, cohort=COHORT, batch=BATCH, precision="tf32", device="cuda",
@@ -106,10 +106,10 @@ def whole(what: str, rounds: int, timed: int, fed: Federation, method: str, mode
     seconds = sum(r.seconds for r in result.history[2:])
     extra = time.perf_counter() - begun - seconds
     note = f"{timed} rounds took {seconds:.1f} s; {extra:.0f} s more to start and compile"
-    return Row(WHOLE, what, seconds / timed * rounds, "s", note=note)
+    return Timing(WHOLE, what, seconds / timed * rounds, "s", note=note)
 
 
-def check() -> Iterator[Row]:
+def check() -> Iterator[Timing]:
     """The replayed graph, plain and compiled, against the loop on the CPU."""
     fed = images((3, 8, 8), 30, 8, "dirichlet(0.5)", public=0.02)
     for method in CHECKED:
@@ -123,4 +123,4 @@ def check() -> Iterator[Row]:
         (loop, start), (graph, _), (compiled, _) = found
         for name, w in (("graph", graph), ("compiled graph", compiled)):
             error = float((w - loop).norm() / (loop - start).norm())
-            yield Row(CHECK, f"{method}, {name}", error, "")
+            yield Timing(CHECK, f"{method}, {name}", error, "")

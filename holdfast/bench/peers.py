@@ -31,8 +31,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.bench.process import alone, answer
-from holdfast.errors import HoldfastError, unknown
+from holdfast.bench.measured_process import alone, answer
+from holdfast.core.errors import HoldfastError, unknown
 from holdfast.models.zoo import make
 
 SHAPE, CLASSES = (1, 28, 28), 10

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from holdfast.config import Config
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
-from holdfast.method import as_method
+from holdfast.method.config import Config
+from holdfast.method.method import as_method
 from holdfast.models.zoo import make
-from holdfast.rounds import prepare
-from holdfast.simulation import Simulation
+from holdfast.runs.run import prepare
+from holdfast.training.simulation import Simulation
 
 
 def images(
@@ -84,7 +84,7 @@ def fastest(work: Callable[[], object], times: int, cuda: bool = False) -> float
     return best
 
 
-class Rounds:
+class TimedRounds:
     """A simulation whose calls play one round after the other."""
 
     def __init__(self, method: str, fed: Federation, **settings: Any) -> None:

@@ -10,15 +10,15 @@ from holdfast.cli.help import Plain
 
 
 def parser() -> argparse.ArgumentParser:
-    from holdfast.bench import main
+    from holdfast.bench import suites
 
-    return main.parser()
+    return suites.parser()
 
 
 @click.command("bench", cls=Plain, parser=parser)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(args: tuple[str, ...]) -> None:
     """Measure this machine; ``python -m holdfast.bench`` does the same where there is PyTorch alone."""
-    from holdfast.bench.main import main
+    from holdfast.bench.suites import main
 
     main(args)

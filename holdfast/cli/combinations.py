@@ -16,8 +16,8 @@ def command(out: Path) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from holdfast.combinations import attempt, page, pairs
-    from holdfast.errors import HoldfastError
+    from holdfast.comparison.pairs import attempt, page, pairs
+    from holdfast.core.errors import HoldfastError
 
     if not out.parent.is_dir():
         raise HoldfastError(f"{out.parent} is no folder: choose another --out")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.options import given, settings
-from holdfast.config import FIELDS
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.method.config import FIELDS
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from holdfast.cli.terminal_table import FittedTable
     from holdfast.comparison.compare import Comparison
-    from holdfast.comparison.fit import Fitted
 
 COMMON = tuple(name for name in FIELDS if name not in ("method", "seed"))
 GIVEN = "holdfast.given"  # where the words of the command line are kept
@@ -73,8 +73,8 @@ def command(
     """
     from rich.console import Console
 
-    from holdfast.cli.live import watcher
-    from holdfast.cli.progress import interruptible
+    from holdfast.cli.comparison_progress import watcher
+    from holdfast.cli.run_progress import interruptible
     from holdfast.comparison.compare import compare, tabulate
     from holdfast.comparison.plan import sweep_from_text
 
@@ -129,8 +129,8 @@ def show(result: Comparison, console: Console) -> None:
     """The end of a comparison, for people."""
     from rich.text import Text
 
-    from holdfast.comparison.fit import fit
-    from holdfast.comparison.folder import TABLES
+    from holdfast.cli.terminal_table import fit
+    from holdfast.comparison.study_folder import TABLES
     from holdfast.comparison.tables import describe, notes, tables
 
     found, without = result.record, list[str]()
@@ -150,13 +150,13 @@ def show(result: Comparison, console: Console) -> None:
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def view(fitted: Fitted) -> Table:
+def view(fitted: FittedTable) -> Table:
     """A table with columns as wide as they were fitted: numbers stay whole, names and words may break."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    from holdfast.comparison.fit import GAP
+    from holdfast.cli.terminal_table import GAP
 
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
     for heading, width in zip(fitted.table.head, fitted.widths, strict=True):

@@ -12,10 +12,10 @@ import click
 
 from holdfast.cli.help import Whole
 from holdfast.cli.options import given, settings
-from holdfast.config import FIELDS, Config
-from holdfast.errors import HoldfastError
-from holdfast.flower.terms import TERMS, Terms
-from holdfast.folder import CONFIG, SUMMARY, RunFolder, fresh_folder, same_run
+from holdfast.core.errors import HoldfastError
+from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
+from holdfast.method.config import FIELDS, Config
+from holdfast.runs.folder import CONFIG, SUMMARY, RunFolder, fresh_folder, same_run
 
 LOCAL_NODES = 3
 
@@ -36,7 +36,7 @@ DEALT = ("split", "data_dir", "public")  # settings of data that are not the nod
 @click.argument("method", required=False)
 @ONE_EACH
 @settings(*(name for name in FIELDS if name not in ELSEWHERE))
-@settings(of=TERMS)
+@settings(of=DEPLOYMENT_FIELDS)
 @click.option("--tls", is_flag=True, help="encrypt the links, with certificates made for this run")
 @click.option("--auth", is_flag=True, help="nodes prove who they are, with keys made for this run; needs --tls")
 @click.option("--restarts", type=int, default=0, help="how often a server that dies is started again  [default: 0]")
@@ -61,8 +61,8 @@ def local(
     from holdfast.flower import need_flower
 
     need_flower()
-    from holdfast.cli.follow import Follow
-    from holdfast.flower.local import Safety, deploy
+    from holdfast.cli.deployment_progress import DeploymentProgress
+    from holdfast.flower.local_cluster import LinkSecurity, deploy
 
     terms, asked = split({**flags, "method": method})
     nodes = terms.nodes or LOCAL_NODES
@@ -71,12 +71,12 @@ def local(
     config = described(asked, out if resume else None, nodes)
     checked(config, terms)
     out = out or fresh_folder(Path("runs"), config.method, config.data)
-    safety = Safety(tls, auth)
+    safety = LinkSecurity(tls, auth)
     if not resume:
         refuse_a_run(out, overwrite)
     how = {"resume": resume, "overwrite": overwrite}
     told = {k: v for k, v in (asdict(config) | asdict(terms)).items() if v is not None}
-    follow = Follow(config, out, nodes, quiet, resume)
+    follow = DeploymentProgress(config, out, nodes, quiet, resume)
     with follow:
         deploy(told | how, out, nodes, safety, restarts, on_wait=follow.look)
     summary = json.loads((out / SUMMARY).read_text())
@@ -86,10 +86,12 @@ def local(
     return 0
 
 
-def split(flags: dict[str, Any]) -> tuple[Terms, dict[str, Any]]:
+def split(flags: dict[str, Any]) -> tuple[DeploymentSettings, dict[str, Any]]:
     """What the user set: the terms, and the run's own settings."""
-    terms = {k: v for k, v in flags.items() if k in TERMS}
-    return Terms(**given(terms, of=TERMS)), given({k: v for k, v in flags.items() if k not in TERMS})
+    terms = {k: v for k, v in flags.items() if k in DEPLOYMENT_FIELDS}
+    return DeploymentSettings(**given(terms, of=DEPLOYMENT_FIELDS)), given(
+        {k: v for k, v in flags.items() if k not in DEPLOYMENT_FIELDS}
+    )
 
 
 def described(asked: dict[str, Any], stored: Path | None, nodes: int) -> Config:
@@ -100,10 +102,10 @@ def described(asked: dict[str, Any], stored: Path | None, nodes: int) -> Config:
     return Config(**{"clients": nodes} | asked | {"engine": "flower"})
 
 
-def checked(config: Config, terms: Terms) -> None:
+def checked(config: Config, terms: DeploymentSettings) -> None:
     """Find every bad setting before anything is started."""
-    from holdfast.method import Method
-    from holdfast.rounds import prepare
+    from holdfast.method.method import Method
+    from holdfast.runs.run import prepare
 
     terms.refuse(config)
     prepare(config.changed(engine="loop"), Method.parse(config.method), None, None)
@@ -124,7 +126,7 @@ def refuse_a_run(out: Path, overwrite: bool) -> None:
 @click.option("--method", help="the method: a sum of parts, such as fedbug(0.4)+feddyn(0.01)  [required]")
 @ONE_EACH
 @settings(*(name for name in FIELDS if name not in (*ELSEWHERE, *SIMULATED)))
-@settings(of=TERMS)
+@settings(of=DEPLOYMENT_FIELDS)
 @click.option("--classes", type=click.IntRange(2), help="with --data own: the number of classes")
 @click.option("--host", default="server.example.org", help="the server's name or address, for the instructions")
 def init(folder: Path | None, method: str | None, classes: int | None, host: str, **flags: Any) -> None:
@@ -132,8 +134,8 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
 
     --data own: the nodes bring their own data; the app has a function that reads them, for you to fill in.
     """
-    from holdfast.flower.project import OWN, readme, write
-    from holdfast.method import Method
+    from holdfast.flower.app_template import OWN, readme, write
+    from holdfast.method.method import Method
 
     classless = flags["data"] == OWN and classes is None
     if folder is None or method is None or classless:
@@ -179,7 +181,7 @@ def keys(folder: Path | None, hosts: tuple[str, ...], nodes: int) -> None:
     from holdfast.flower import need_flower
 
     need_flower()
-    from holdfast.flower.keys import certificates, node_key
+    from holdfast.flower.certificates import certificates, node_key
 
     if folder.exists() and any(folder.iterdir()):
         raise HoldfastError(f"{folder} is not empty: keys are never written over; choose another folder")

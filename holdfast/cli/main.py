@@ -40,7 +40,7 @@ class Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS:
-            from holdfast.errors import unknown
+            from holdfast.core.errors import unknown
 
             raise unknown("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
@@ -77,7 +77,7 @@ def main(args: list[str] | None = None) -> None:
 
 def _expected(error: Exception) -> int:
     """The exit code of an error that users can mend; any other is ours, and is raised with its traceback."""
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
 
     if not isinstance(error, HoldfastError):
         raise error

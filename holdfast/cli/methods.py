@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from holdfast.errors import HoldfastError, unknown
-from holdfast.expr import show
-from holdfast.method import Method
-from holdfast.named import limits
-from holdfast.part import Part, parts
-from holdfast.recipes import RECIPES
+from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.expression import show
+from holdfast.core.params import limits
+from holdfast.method.method import Method
+from holdfast.method.part import Part, parts
+from holdfast.method.recipes import RECIPES
 
 
 @click.command("methods")

@@ -42,7 +42,7 @@ def read_shape(text: str) -> tuple[int, ...]:
 
 def table(shape: tuple[int, ...], classes: int) -> list[dict[str, Any]]:
     """A row per network; those that cannot take the shape say why."""
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
     from holdfast.models.cost import mflops, parameters
     from holdfast.models.net import Net
     from holdfast.models.zoo import make, models

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.config import FIELDS, from_text, read_config
+from holdfast.method.config import FIELDS, from_text, read_config
 
 F = TypeVar("F", bound=Callable[..., Any])
 

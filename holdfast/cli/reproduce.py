@@ -1,4 +1,4 @@
-"""``holdfast reproduce PAPER``: the papers' tables, run again. The command itself is in ``holdfast.reproduce.main``."""
+"""``holdfast reproduce PAPER``: the papers' tables, run again. See ``holdfast.reproduce.command``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from holdfast.cli.help import Plain
 
 
 def parser() -> argparse.ArgumentParser:
-    from holdfast.reproduce import main
+    from holdfast.reproduce import command as reproducing
 
-    return main.parser()
+    return reproducing.parser()
 
 
 @click.command("reproduce", cls=Plain, parser=parser)
@@ -20,6 +20,6 @@ def parser() -> argparse.ArgumentParser:
 @click.pass_context
 def command(context: click.Context, args: tuple[str, ...]) -> int:
     """Run a paper's tables, and put ours beside the published numbers."""
-    from holdfast.reproduce.main import main
+    from holdfast.reproduce.command import main
 
     return main(args, context.command_path)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.options import given, settings
-from holdfast.config import Config
-from holdfast.errors import HoldfastError
-from holdfast.folder import RunFolder, fresh_folder
+from holdfast.core.errors import HoldfastError
+from holdfast.method.config import Config
+from holdfast.runs.folder import RunFolder, fresh_folder
 
 if TYPE_CHECKING:
-    from holdfast.cli.progress import Watch
-    from holdfast.rounds import Result
+    from holdfast.cli.run_progress import RunProgress
+    from holdfast.runs.run import Result
 
 
 @click.command("run")
@@ -43,8 +43,8 @@ def command(
 
     The run is kept in a folder: its config, a line per round in history.jsonl, a checkpoint, a summary.
     """
-    from holdfast.cli.progress import Watch, interruptible
-    from holdfast.rounds import run
+    from holdfast.cli.run_progress import RunProgress, interruptible
+    from holdfast.runs.run import run
 
     values = given({**flags, "method": method}, config, pairs)
     if resume and out is None:
@@ -57,7 +57,7 @@ def command(
     if not isinstance(name, str):
         raise HoldfastError(f"run: method must be a text such as 'fedbug(0.4)+prox', not {name}")
     out = out or fresh_folder(Path("runs"), name, str(values.get("data", Config().data)))
-    watch = Watch(name, quiet)
+    watch = RunProgress(name, quiet)
     with interruptible(watch.console) as asked, watch:
         result = run(
             name, out=out, resume=resume, overwrite=overwrite, on_start=watch.start, on_round=watch.round,
@@ -70,9 +70,9 @@ def command(
     return 130 if len(result.history) < result.config.rounds else 0
 
 
-def show(result: Result, watch: Watch) -> None:
+def show(result: Result, watch: RunProgress) -> None:
     """The end of a run, for people."""
-    from holdfast.cli.progress import where
+    from holdfast.cli.run_progress import where
 
     s = result.summary
     if s["final_accuracy"] is not None:

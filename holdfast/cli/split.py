@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from holdfast.cli.options import given, settings
-from holdfast.config import Config
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.method.config import Config
 
 
 @click.command("split")
@@ -21,7 +21,7 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     """Show how a split deals the data: clients x classes, sizes, and how unlike the clients are."""
     from holdfast.data.federation import federate
     from holdfast.data.sources import load
-    from holdfast.reports import split as report
+    from holdfast.reports import split_picture as report
 
     config = Config().changed(**given(flags))
     data = load(config.data, Path(config.data_dir) if config.data_dir else None)

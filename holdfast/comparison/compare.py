@@ -11,18 +11,18 @@ from typing import Any
 from torch import nn
 
 from holdfast.comparison.export import as_csv, latex, markdown
-from holdfast.comparison.folder import RESULT, TABLES, CompareFolder
-from holdfast.comparison.plan import How, Plan, make_plan, slug
+from holdfast.comparison.observers import Observer
+from holdfast.comparison.plan import ExecutionOptions, Plan, make_plan, slug
 from holdfast.comparison.result import collect
-from holdfast.comparison.runner import Lock, run_all
-from holdfast.comparison.task import Bench
-from holdfast.comparison.watch import Watch
+from holdfast.comparison.runner import FolderLock, run_all
+from holdfast.comparison.study_folder import RESULT, TABLES, StudyFolder
+from holdfast.comparison.task import Executor
+from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
-from holdfast.errors import HoldfastError
-from holdfast.folder import fresh_folder, write_whole
-from holdfast.method import Method
-from holdfast.part import Part
+from holdfast.method.method import Method
+from holdfast.method.part import Part
+from holdfast.runs.folder import fresh_folder, write_whole
 
 MOST_CLIENTS = 200  # above, compare.json leaves out the samples per client and class
 
@@ -66,7 +66,7 @@ def compare(
     out: str | Path | None = None,
     overwrite: bool = False,
     light: bool = False,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     **settings: Any,
 ) -> Comparison:
@@ -78,21 +78,21 @@ def compare(
     every round.
     """
     check_numbers(jobs, targets)
-    how = How(None if targets is None else tuple(map(float, targets)), jobs, light)
+    how = ExecutionOptions(None if targets is None else tuple(map(float, targets)), jobs, light)
     if isinstance(data, Federation):
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
     own = names_of_own(data, model)
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)} | own
     plan = make_plan(methods, settings | named, seeds, first_seed, sweep, how, own)
-    bench = Bench(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
+    bench = Executor(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
     path = Path(out) if out is not None else fresh_folder(Path("runs"), "compare", slug(plan.config.data))
-    folder = CompareFolder(path)
+    folder = StudyFolder(path)
     folder.check(plan, overwrite)
     tasks = plan.tasks(path)
     for task in tasks[: len(plan.entries)]:
         bench.check(task)
     facts = facts_of(bench.federation(tasks[0].config))
-    with Lock(path):
+    with FolderLock(path):
         if overwrite:
             folder.clear()
         folder.write_plan(plan, facts)
@@ -109,7 +109,7 @@ def tabulate(path: str | Path, targets: Sequence[float] | None = None) -> Compar
     Without ``targets`` they are those that the comparison was asked for.
     """
     check_numbers(1, targets)
-    folder = CompareFolder(Path(path))
+    folder = StudyFolder(Path(path))
     plan = folder.plan()
     if targets is not None:
         plan = replace(plan, how=replace(plan.how, targets=targets))

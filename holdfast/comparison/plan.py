@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.comparison.task import Task
-from holdfast.config import FIELDS, Config, from_text
-from holdfast.errors import HoldfastError, unknown
-from holdfast.expr import show
-from holdfast.method import Method, as_method
-from holdfast.part import Part
+from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.expression import show
+from holdfast.method.config import FIELDS, Config, from_text
+from holdfast.method.method import Method, as_method
+from holdfast.method.part import Part
 
 NEVER_SWEPT = {  # setting -> what to do instead
     "method": "list several methods",
@@ -39,7 +39,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class How:
+class ExecutionOptions:
     """What is asked for beside the runs themselves: it may differ each time that a comparison goes on."""
 
     targets: Sequence[float] | None = None  # accuracies to reach
@@ -61,7 +61,7 @@ class Plan:
     methods: tuple[tuple[str, Method], ...]
     sweep: dict[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
-    how: How = How()
+    how: ExecutionOptions = ExecutionOptions()
     own: dict[str, str] = field(default_factory=dict)  # what only Python can give: data, model, parts
 
     @property
@@ -147,7 +147,7 @@ def make_plan(
     seeds: int = 5,
     first_seed: int = 0,
     sweep: Mapping[str, Sequence[Any]] | None = None,
-    how: How | None = None,
+    how: ExecutionOptions | None = None,
     own: Mapping[str, str] | None = None,
 ) -> Plan:
     """A checked plan; every bad method, setting or sweep value is found here.
@@ -170,7 +170,12 @@ def make_plan(
     config = Config().changed(**settings)
     numbers = tuple(range(first_seed, first_seed + seeds))
     plan = Plan(
-        config, tuple(built), swept(sweep or {}, settings), numbers, how or How(), {**(own or {}), **own_parts(built)}
+        config,
+        tuple(built),
+        swept(sweep or {}, settings),
+        numbers,
+        how or ExecutionOptions(),
+        {**(own or {}), **own_parts(built)},
     )
     for entry in plan.entries:
         plan.config_of(entry, plan.seeds[-1])

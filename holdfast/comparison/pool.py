@@ -15,21 +15,21 @@ from typing import Any
 
 import torch
 
-from holdfast.comparison.task import Bench, Task
-from holdfast.comparison.watch import Watch
-from holdfast.errors import HoldfastError
+from holdfast.comparison.observers import Observer
+from holdfast.comparison.task import Executor, Task
+from holdfast.core.errors import HoldfastError
 
 STOP = "stop"
 
 
-class Pool:
+class ProcessPool:
     """``jobs`` processes, each with its share of the cores."""
 
-    def __init__(self, jobs: int, bench: Bench, light: bool) -> None:
+    def __init__(self, jobs: int, bench: Executor, light: bool) -> None:
         self.jobs, self.bench, self.light = jobs, bench, light
         self.threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // jobs))
 
-    def run(self, tasks: Sequence[Task], watch: Watch, stop: Callable[[], bool]) -> bool:
+    def run(self, tasks: Sequence[Task], watch: Observer, stop: Callable[[], bool]) -> bool:
         """Whether every run is done. A run that fails, other than by diverging, ends them all with its error."""
         waiting = list(tasks)
         busy: dict[Connection, Task] = {}
@@ -91,7 +91,7 @@ def ready(pipes: Iterable[Connection]) -> list[Connection]:
     return [pipe for pipe in wait(list(pipes), timeout=0.2) if isinstance(pipe, Connection)]
 
 
-def serve(pipe: Connection, bench: Bench, threads: int, light: bool) -> None:
+def serve(pipe: Connection, bench: Executor, threads: int, light: bool) -> None:
     """A process of the pool: take a task, tell every round and the end, take the next."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the first process decides
     threading.Thread(target=die_with_parent, daemon=True).start()

@@ -11,16 +11,16 @@ from typing import Any
 from holdfast.comparison.plan import Entry, Plan
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.task import read_summary
-from holdfast.errors import HoldfastError
-from holdfast.folder import DIVERGED, HISTORY, SUMMARY
-from holdfast.provenance import MADE, made_of
+from holdfast.core.errors import HoldfastError
+from holdfast.runs.folder import DIVERGED, HISTORY, SUMMARY
+from holdfast.runs.provenance import MADE, made_of
 
 FORMAT = 1
 CURVES = ("test_accuracy", "test_loss", "train_loss")
 
 
 @dataclass(frozen=True)
-class Ran:
+class StoredRun:
     """One run as it lies on disk; ``summary`` is empty until it is finished, ``why`` says that it diverged."""
 
     seed: int
@@ -37,14 +37,14 @@ class Ran:
         return self.summary["upload_bytes"] + self.summary["download_bytes"] if self.summary else None
 
 
-def read_run(folder: Path, seed: int) -> Ran:
+def read_run(folder: Path, seed: int) -> StoredRun:
     """A run that is done."""
     if (folder / SUMMARY).exists():
         summary = read_summary(folder)
-        return Ran(seed, read_lines(folder / HISTORY), summary, "", made_of(summary))
+        return StoredRun(seed, read_lines(folder / HISTORY), summary, "", made_of(summary))
     if (folder / DIVERGED).exists():
         why, made = read_diverged(folder / DIVERGED)
-        return Ran(seed, read_lines(folder / HISTORY), {}, why, made)
+        return StoredRun(seed, read_lines(folder / HISTORY), {}, why, made)
     raise HoldfastError(f"{folder} holds no finished run: run the comparison again to finish it")
 
 
@@ -57,12 +57,12 @@ def read_diverged(path: Path) -> tuple[str, dict[str, str]]:
         raise damaged(path) from error
 
 
-def read_begun(folder: Path, seed: int) -> Ran:
+def read_begun(folder: Path, seed: int) -> StoredRun:
     """A run that is done, or as far as it is; one that is still to come has no history."""
     if (folder / SUMMARY).exists() or (folder / DIVERGED).exists():
         return read_run(folder, seed)
     history = read_lines(folder / HISTORY, growing=True) if (folder / HISTORY).exists() else []
-    return Ran(seed, history, {}, "")
+    return StoredRun(seed, history, {}, "")
 
 
 def damaged(path: Path) -> HoldfastError:
@@ -82,7 +82,7 @@ def collect(
     plan: Plan,
     out: Path,
     facts: dict[str, Any],
-    read: Callable[[Path, int], Ran] = read_run,
+    read: Callable[[Path, int], StoredRun] = read_run,
 ) -> dict[str, Any]:
     """The whole of ``compare.json``; with ``read_begun`` what is known so far: no means until all seeds are done."""
     runs = {entry.folder: [read(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
@@ -109,13 +109,15 @@ def collect(
     return found | ({"best_points": best_points(entries)} if plan.sweep else {})
 
 
-def made(runs: Iterable[Ran]) -> dict[str, str]:
+def made(runs: Iterable[StoredRun]) -> dict[str, str]:
     """Where, when and with what the runs were made, as they say it themselves; empty where none of them does."""
     said = [run.made for run in runs]
     return {name: ", ".join(sorted({one[name] for one in said if name in one})) for name in MADE}
 
 
-def entry_record(plan: Plan, entry: Entry, runs: dict[str, list[Ran]], targets: Sequence[float]) -> dict[str, Any]:
+def entry_record(
+    plan: Plan, entry: Entry, runs: dict[str, list[StoredRun]], targets: Sequence[float]
+) -> dict[str, Any]:
     own, reference = runs[entry.folder], plan.reference(entry)
     accuracy = {name: spread([r.get(f"{name}_accuracy") for r in own]) for name in ("final", "best", "last5")}
     difference = None
@@ -144,20 +146,20 @@ def entry_record(plan: Plan, entry: Entry, runs: dict[str, list[Ran]], targets: 
     }
 
 
-def to_target(runs: Sequence[Ran], target: float) -> dict[str, Any]:
+def to_target(runs: Sequence[StoredRun], target: float) -> dict[str, Any]:
     reached = [reach(r.history, target) for r in runs]
     rounds, seconds, traffic = (list(column) for column in zip(*reached, strict=True))
     return {"target": target, "rounds": rounds, "seconds": seconds, "bytes": traffic}
 
 
-def by_class(runs: Sequence[Ran]) -> dict[str, Any]:
+def by_class(runs: Sequence[StoredRun]) -> dict[str, Any]:
     values = [r.get("accuracy_by_class") for r in runs]
     if any(v is None for v in values):
         return {"mean": None, "values": values}
     return {"mean": [spread(column)["mean"] for column in zip(*values, strict=True)], "values": values}
 
 
-def curves(runs: Sequence[Ran]) -> dict[str, Any]:
+def curves(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """At evaluated rounds; a run that diverged, or is not finished, ends in None."""
     rounds = sorted({line["round"] for r in runs for line in r.history if line["test_accuracy"] is not None})
     found: dict[str, Any] = {"rounds": rounds}
@@ -166,7 +168,7 @@ def curves(runs: Sequence[Ran]) -> dict[str, Any]:
     return found
 
 
-def drift(runs: Sequence[Ran]) -> dict[str, Any]:
+def drift(runs: Sequence[StoredRun]) -> dict[str, Any]:
     """Every figure of the drift diagnostics that was recorded, over the rounds in which it was."""
     told = [{line["round"]: line.get("drift") or {} for line in r.history} for r in runs]
     names = sorted({name for run in told for figures in run.values() for name in figures})

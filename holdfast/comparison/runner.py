@@ -6,30 +6,30 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from holdfast.comparison.pool import Pool
-from holdfast.comparison.task import Bench, Task
-from holdfast.comparison.watch import Watch
-from holdfast.errors import HoldfastError
+from holdfast.comparison.observers import Observer
+from holdfast.comparison.pool import ProcessPool
+from holdfast.comparison.task import Executor, Task
+from holdfast.core.errors import HoldfastError
 
 LOCK = ".lock"
 
 
 def run_all(
     tasks: Sequence[Task],
-    bench: Bench,
+    bench: Executor,
     jobs: int = 1,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     light: bool = False,
 ) -> bool:
     """Whether every run is done: finished, or found to diverge. ``stop`` is asked after every round."""
-    watch = watch or Watch()
+    watch = watch or Observer()
     states = [task.state() for task in tasks]
     left = [task for task, state in zip(tasks, states, strict=True) if state in ("new", "begun")]
     watch.begin(tasks, states)
     try:
         if jobs > 1 and len(left) > 1:
-            return Pool(min(jobs, len(left)), bench, light).run(left, watch, stop)
+            return ProcessPool(min(jobs, len(left)), bench, light).run(left, watch, stop)
         for task in left:
             state, why = bench.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
             watch.end(task, state, why)
@@ -40,7 +40,7 @@ def run_all(
         watch.close()
 
 
-class Lock:
+class FolderLock:
     """A folder for one command at a time. The system drops the lock of a process that dies."""
 
     def __init__(self, folder: Path) -> None:

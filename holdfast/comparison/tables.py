@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.comparison.edge import edges
 from holdfast.comparison.plan import shown
+from holdfast.comparison.sweep_edges import edges
 
 NEVER, NONE = "∞", "–"
 OPTIMISTIC = (
@@ -29,7 +29,7 @@ MANY_FROM = 5  # methods from which that is said
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Cells as text; the first column is the method. ``spare`` names columns to do without, the first one first."""
 
     title: str
@@ -38,12 +38,12 @@ class Table:
     spare: tuple[str, ...] = ()
 
 
-def tables(found: dict[str, Any]) -> list[Table]:
+def tables(found: dict[str, Any]) -> list[TextTable]:
     """Accuracy and difference; other scores and cost; what it takes to reach the targets; accuracy by class."""
     return [accuracy(found), cost(found), targets(found), *classes(found)]
 
 
-def accuracy(found: dict[str, Any]) -> Table:
+def accuracy(found: dict[str, Any]) -> TextTable:
     several = len({e["difference"]["to"] for e in found["entries"] if e["difference"]}) > 1
     head = ["method", "final %", "difference", "95% interval", "p", "verdict"]
     head += ["compared with"] if several else []
@@ -55,17 +55,17 @@ def accuracy(found: dict[str, Any]) -> Table:
             row[1] = f"diverged ({len(e['diverged'])} of {len(e['runs'])} seeds)"
         row += [points(d["mean"]), interval(d), p_value(d["p"]), e["verdict"] or NONE] if d else [NONE] * 4
         rows.append(row + ([d["to"] if d else NONE] if several else []))
-    return Table("Test accuracy", head, rows, spare=("p", "compared with", "95% interval", "verdict"))
+    return TextTable("Test accuracy", head, rows, spare=("p", "compared with", "95% interval", "verdict"))
 
 
-def targets(found: dict[str, Any]) -> Table:
+def targets(found: dict[str, Any]) -> TextTable:
     head = ["method", *(f"{100 * target:g}%" for target in found["targets"])]
     rows = [[name(e), *map(reached, e["targets"])] for e in found["entries"]]
     title = f"Rounds, seconds and MB to reach an accuracy ({NEVER}: not within the run)"
-    return Table(title, head, rows, spare=tuple(head[1:-1]))
+    return TextTable(title, head, rows, spare=tuple(head[1:-1]))
 
 
-def cost(found: dict[str, Any]) -> Table:
+def cost(found: dict[str, Any]) -> TextTable:
     rows = []
     for e in found["entries"]:
         megabytes = None if e["bytes"]["mean"] is None else e["bytes"]["mean"] / 1e6
@@ -74,10 +74,10 @@ def cost(found: dict[str, Any]) -> Table:
         rows.append([name(e), *scores, *(number(m) for m in means)])
     title = "Other scores and cost (κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB)"
     head = ["method", "best %", f"last {last_scores(found)} %", "s", "MB", "κ", "ρ"]
-    return Table(title, head, rows, spare=("ρ", "κ", "MB", "s"))
+    return TextTable(title, head, rows, spare=("ρ", "κ", "MB", "s"))
 
 
-def classes(found: dict[str, Any], most: int = 20) -> list[Table]:
+def classes(found: dict[str, Any], most: int = 20) -> list[TextTable]:
     if len(found["classes"]) > most:
         return []
     rows = []
@@ -85,7 +85,7 @@ def classes(found: dict[str, Any], most: int = 20) -> list[Table]:
         mean = e["by_class"]["mean"]
         cells = [NONE] * len(found["classes"]) if mean is None else [percent_of(m) for m in mean]
         rows.append([name(e), *cells])
-    return [Table("Final accuracy by class, %", ["method", *found["classes"]], rows)]
+    return [TextTable("Final accuracy by class, %", ["method", *found["classes"]], rows)]
 
 
 def notes(found: dict[str, Any]) -> list[str]:

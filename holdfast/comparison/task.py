@@ -13,17 +13,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast.config import Config
+from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.sources import load
-from holdfast.errors import HoldfastError
-from holdfast.folder import CONFIG, DIVERGED, SUMMARY, RunFolder
-from holdfast.history import Record
-from holdfast.method import Method
-from holdfast.play import Diverged
-from holdfast.provenance import made_here
-from holdfast.rounds import agree, carry_out, deal, pick_device
+from holdfast.method.config import Config
+from holdfast.method.method import Method
+from holdfast.runs.folder import CONFIG, DIVERGED, SUMMARY, RunFolder
+from holdfast.runs.history import Record
+from holdfast.runs.provenance import made_here
+from holdfast.runs.run import agree, carry_out, deal, pick_device
+from holdfast.training.round import Diverged
 
 # Settings in which a run on disk may differ from the task that finishes it.
 FREE = ("data_dir", "checkpoint_every", "compile", "workers", "states", "track")
@@ -84,7 +84,7 @@ def make_room() -> None:
 
 
 @dataclass
-class Bench:
+class Executor:
     """Carries out tasks one after the other; each data set is loaded once, and a federation dealt once for its runs."""
 
     data: DataSet | None = None  # the user's own, instead of those that configs name

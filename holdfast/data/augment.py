@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast import keys
+from holdfast.core import rng
 
 PADDING = 4
 
@@ -17,7 +17,7 @@ def crop_and_flip(x: Tensor, key: Tensor) -> Tensor:
     ``x`` is [..., batch, channels, height, width]; ``key`` has the shape of the leading axes before the batch.
     """
     lead, (channels, height, width) = x.shape[:-3], x.shape[-3:]
-    draw = keys.uniform(key, (lead[-1], 3)).reshape(-1, 3)
+    draw = rng.uniform(key, (lead[-1], 3)).reshape(-1, 3)
     images = F.pad(x.reshape(-1, channels, height, width), [PADDING] * 4)
     shift = (draw[:, :2] * (2 * PADDING + 1)).long()
     rows = torch.arange(height, device=x.device) + shift[:, :1]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.pickles import read_pickle
 from holdfast.data.sources import Files
-from holdfast.errors import HoldfastError
 
 PIXELS = 3 * 32 * 32
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.prepare import hold_out, moments
 from holdfast.data.sources import Source
-from holdfast.errors import HoldfastError
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast import keys
+from holdfast.core import rng
+from holdfast.core.errors import HoldfastError
 from holdfast.data.augment import crop_and_flip
 from holdfast.data.dataset import DataSet
-from holdfast.data.noise import perturb
+from holdfast.data.feature_noise import perturb
 from holdfast.data.splits import Deal, deal
-from holdfast.errors import HoldfastError
-from holdfast.part import Batch
+from holdfast.method.part import Batch
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,11 @@ def hold_out(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """A stratified choice of samples: the same share of every class, at least one of each."""
     if not 0 < fraction < 1:
         raise HoldfastError(f"public must be a fraction in (0, 1), not {fraction:g}")
-    rng = np.random.default_rng([seed, keys.PART])
+    draw = np.random.default_rng([seed, rng.PART])
     picked = []
     for c in np.unique(labels):
         own = np.flatnonzero(labels == c)
-        picked.append(rng.choice(own, max(1, round(fraction * len(own))), replace=False))
+        picked.append(draw.choice(own, max(1, round(fraction * len(own))), replace=False))
     return np.sort(np.concatenate(picked))
 
 

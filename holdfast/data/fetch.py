@@ -10,10 +10,10 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.core.errors import HoldfastError
 from holdfast.data.remotes import REMOTES, Remote
 from holdfast.data.sources import Source, data_folder, shortened, source
 from holdfast.data.unpack import unpack
-from holdfast.errors import HoldfastError
 
 Progress = Callable[[str, int, int], None]  # file, bytes there, bytes in all (0: unknown)
 TIMEOUT = 30.0  # seconds without a byte

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import param
 from holdfast.data.dataset import DataSet
 from holdfast.data.images import Labelled, annotated, class_folders, decode_images, labelled
 from holdfast.data.prepare import hold_out
 from holdfast.data.sources import Source, check_present, normalise_param, normalised, stored
-from holdfast.errors import HoldfastError
-from holdfast.named import param
 
 
 def decode_labelled(items: Labelled, channels: int = 3, size: int = 0) -> tuple[Tensor, Tensor]:

@@ -20,9 +20,9 @@ from typing import IO, ClassVar
 import numpy as np
 import torch
 
+from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.sources import Files
-from holdfast.errors import HoldfastError
 
 LIMIT = 1 << 31  # bytes in one file: ten times the largest published one
 RATIO = 1032  # deflate cannot shrink more than this, so a claim beyond it is a truncated file or a lie

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm")
 # Named, so that Pillow tries no other reader on a file that lies about its kind (one starts Ghostscript).

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import labels, numbered, samples, words
 from holdfast.data.dataset import DataSet
 from holdfast.data.prepare import hold_out, moments
-from holdfast.errors import HoldfastError
 
 
 def from_arrays(

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from holdfast.core.errors import HoldfastError, unknown
 from holdfast.data.dataset import DataSet
 from holdfast.data.own_arrays import from_arrays
-from holdfast.errors import HoldfastError, unknown
 
 Pairs = Iterable[tuple[Any, Any]]
 

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 LIMIT = 1 << 30  # bytes in one file: six times the largest published one
 
@@ -118,7 +118,7 @@ KNOWN: dict[tuple[str, str], type] = {
 }
 
 
-class _Reader(pickle._Unpickler):
+class _PlainUnpickler(pickle._Unpickler):
     """Python's unpickler with the doors closed."""
 
     def find_class(self, module: str, name: str) -> type:
@@ -152,7 +152,7 @@ def read_pickle(file: Path) -> dict[str, Any]:
     try:
         if os.path.getsize(file) > LIMIT:
             raise HoldfastError(f"{file}: larger than {LIMIT} bytes, no CIFAR file is; remove it and fetch it again")
-        content = _Reader(io.BytesIO(file.read_bytes()), encoding="bytes").load()
+        content = _PlainUnpickler(io.BytesIO(file.read_bytes()), encoding="bytes").load()
         if type(content) is not dict:
             raise RefusedError(f"a {type(content).__name__} where a dict should be")
     except HoldfastError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from holdfast.keys import key, uniform
+from holdfast.core.rng import key, uniform
 
 HOLD_OUT = 0x7E57  # a constant, not the user's seed: every run of a data set is tested on the same samples
 CHUNK = 4096

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.noise import perturb
+from holdfast.data.feature_noise import perturb
 from holdfast.data.splits import Deal
 
 CHUNK = 1024  # samples at a time

@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import Named, build, one, param
 from holdfast.data.cache import cached, user_folder
 from holdfast.data.dataset import DataSet
 from holdfast.data.prepare import moments
-from holdfast.errors import HoldfastError
-from holdfast.named import Named, build, one, param
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Files(Source):
 
 
 @dataclass(frozen=True)
-class Row:
+class SourceStatus:
     """One line of ``holdfast data list``."""
 
     name: str
@@ -161,20 +161,20 @@ class Row:
     problem: str = ""  # why files that are there cannot be read
 
 
-def listing(data_dir: str | Path | None = None) -> list[Row]:
+def listing(data_dir: str | Path | None = None) -> list[SourceStatus]:
     """What is there, for every source that needs no parameters."""
     root = data_folder(data_dir)
     plain = [cls for cls in sources().values() if all(f.default is not MISSING for f in fields(cls))]
     return [_row(cls(), root) for cls in sorted(plain, key=lambda cls: cls.name)]
 
 
-def _row(source: Source, data_dir: Path) -> Row:
+def _row(source: Source, data_dir: Path) -> SourceStatus:
     folder = source.place(data_dir)
     missing = tuple(source.missing(data_dir))
     if missing:
-        return Row(source.name, False, folder, missing=missing)
+        return SourceStatus(source.name, False, folder, missing=missing)
     try:
         train, test = source.count(data_dir)
     except HoldfastError as error:
-        return Row(source.name, True, folder, problem=str(error))
-    return Row(source.name, True, folder, train, test)
+        return SourceStatus(source.name, True, folder, problem=str(error))
+    return SourceStatus(source.name, True, folder, train, test)

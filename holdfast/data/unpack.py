@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 
 def unpack(archive: Path, into: Path, root: str = "", only: Sequence[str] = ()) -> None:

@@ -7,11 +7,11 @@ import shutil
 
 import torch
 
+from holdfast.core.errors import unknown
+from holdfast.engines.client_update import ClientUpdate
+from holdfast.engines.cuda_graph import CohortShape
 from holdfast.engines.loop import Loop
-from holdfast.engines.replay import Room
 from holdfast.engines.vector import Vector
-from holdfast.errors import unknown
-from holdfast.local import Local
 
 Engine = Loop | Vector
 ENGINES = ("loop", "vector")
@@ -56,6 +56,8 @@ def compiles(asked: bool | None, device: str, steps: int) -> bool:
     return device != "cpu" or (steps >= MANY and any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))))
 
 
-def build(name: str, local: Local, slice: int | None, workers: int, room: Room | None, compiled: bool) -> Engine:
+def build(
+    name: str, local: ClientUpdate, slice: int | None, workers: int, room: CohortShape | None, compiled: bool
+) -> Engine:
     """The engine of this name for this training; ``room`` lets the vector engine trace its step."""
     return Loop(local, workers) if name == "loop" else Vector(local, slice, room, compiled)

@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from holdfast.batches import Plan
-from holdfast.local import PerPart, Who
+from holdfast.engines.batches import BatchPlan
+from holdfast.engines.client_update import ClientInfo, PerPart
 
 
 @dataclass(frozen=True)
 class Cohort:
     """The clients to train: who they are, their parts' states, their batches, and where each starts from."""
 
-    who: Who  # every field has a leading client axis
+    who: ClientInfo  # every field has a leading client axis
     states: PerPart  # likewise
-    plan: Plan
+    plan: BatchPlan
     start: Tensor | None = None  # [C, P]; None: from the global model
 
     @property
@@ -30,11 +30,11 @@ class Cohort:
         at = torch.tensor(rows, device=self.who.id.device)
         states = tree_map(lambda t: t[at], self.states)
         start = None if self.start is None else self.start[at]
-        return Cohort(Who(*(f[at] for f in self.who)), states, self.plan.pick(rows), start)
+        return Cohort(ClientInfo(*(f[at] for f in self.who)), states, self.plan.pick(rows), start)
 
     def rows(self, start: int, stop: int) -> Cohort:
         """Some of the clients, padded to the largest among them."""
-        who = Who(*(field[start:stop] for field in self.who))
+        who = ClientInfo(*(field[start:stop] for field in self.who))
         most = int(who.n.max())
         who = who._replace(own=who.own[:, :most], there=who.there[:, :most])
         states = tree_map(lambda t: t[start:stop], self.states)

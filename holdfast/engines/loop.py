@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from holdfast.engines.allocator import keep_freed_memory
+from holdfast.engines.client_update import Broadcast, ClientInfo, ClientUpdate, Objective, PerPart, unshared
 from holdfast.engines.cohort import Cohort, Trained, stack
-from holdfast.engines.memory import keep_freed_memory
-from holdfast.local import Job, Local, Objective, PerPart, Who, unshared
-from holdfast.part import Batch, Gradient, Part, Tensors
+from holdfast.method.part import Batch, Gradient, Part, Tensors
 
 CACHED = 2**17  # numbers that a core's cache holds twice
 
@@ -28,19 +28,19 @@ class Loop:
 
     name = "loop"
 
-    def __init__(self, local: Local, workers: int = 1) -> None:
+    def __init__(self, local: ClientUpdate, workers: int = 1) -> None:
         self.local = local
         self.mine = threading.local()  # a worker's own training: a module is not safe to share between threads
         self.pool = ThreadPoolExecutor(workers, initializer=self._hire) if workers > 1 else None
         if workers > 1:
             keep_freed_memory()
 
-    def train(self, job: Job, cohort: Cohort) -> Trained:
+    def train(self, job: Broadcast, cohort: Cohort) -> Trained:
         rows = self._each(lambda i: self._client(job, cohort, i), cohort.size)
         deltas, uploads, states, losses = zip(*rows, strict=True)
         return Trained(torch.stack(deltas), stack(list(uploads)), stack(list(states)), torch.stack(losses))
 
-    def gradients(self, job: Job, cohort: Cohort, at: Tensor) -> Tensor:
+    def gradients(self, job: Broadcast, cohort: Cohort, at: Tensor) -> Tensor:
         """Every client's full gradient at one model, [C, P]."""
 
         def one(i: int) -> Tensor:
@@ -48,7 +48,7 @@ class Loop:
 
         return torch.stack(self._each(one, cohort.size))
 
-    def survey(self, job: Job, who: Who, parts: Sequence[Part]) -> PerPart:
+    def survey(self, job: Broadcast, who: ClientInfo, parts: Sequence[Part]) -> PerPart:
         """What parts measure at every client, with a client axis."""
         return stack(self._each(lambda i: self._local().survey(parts, job, exact(who, i)), len(who.id)))
 
@@ -60,11 +60,11 @@ class Loop:
         torch.set_num_threads(1)
         self.mine.local = self.local.twin()
 
-    def _local(self) -> Local:
-        found: Local = getattr(self.mine, "local", self.local)
+    def _local(self) -> ClientUpdate:
+        found: ClientUpdate = getattr(self.mine, "local", self.local)
         return found
 
-    def _client(self, job: Job, cohort: Cohort, i: int) -> tuple:
+    def _client(self, job: Broadcast, cohort: Cohort, i: int) -> tuple:
         local, plan = self._local(), cohort.plan
         who, state = exact(cohort.who, i), tree_map(lambda t: t[i], cohort.states)
         w = job.w0.clone() if cohort.start is None else cohort.start[i].clone()
@@ -125,8 +125,8 @@ def subtract(piece: Tensor, eta: Tensor, g: Tensor) -> None:
         some.addcmul_(eta, part.to(some.dtype), value=-1)
 
 
-def exact(who: Who, i: int) -> Who:
+def exact(who: ClientInfo, i: int) -> ClientInfo:
     """Client ``i`` without padding."""
-    one = Who(*(field[i] for field in who))
+    one = ClientInfo(*(field[i] for field in who))
     n = int(one.n)
     return one._replace(own=one.own[:n], there=one.there[:n])

@@ -16,10 +16,19 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_flatten, tree_map
 
+from holdfast.engines.client_update import Broadcast, ClientInfo, ClientUpdate, Objective, PerPart, settle
 from holdfast.engines.cohort import Cohort, Trained, join
-from holdfast.engines.replay import Fixed, Moving, Replay, Room, fixed_part, own, shape_of, with_idle_rows
-from holdfast.local import Job, Local, Objective, PerPart, Who, settle
-from holdfast.part import Batch, Gradient, Part
+from holdfast.engines.cuda_graph import (
+    CapturedStep,
+    CohortShape,
+    StepInputs,
+    StepState,
+    fixed_part,
+    own,
+    shape_of,
+    with_idle_rows,
+)
+from holdfast.method.part import Batch, Gradient, Part
 
 
 class Vector:
@@ -28,10 +37,10 @@ class Vector:
     name = "vector"
 
     def __init__(
-        self, local: Local, slice: int | None = None, room: Room | None = None, compiled: bool = False
+        self, local: ClientUpdate, slice: int | None = None, room: CohortShape | None = None, compiled: bool = False
     ) -> None:
         self.local, self.slice, self.room, self.compiled = local, slice, room, compiled
-        self.replays: dict[tuple[object, ...], Replay] = {}
+        self.replays: dict[tuple[object, ...], CapturedStep] = {}
         # Under vmap even a hook that nobody fills costs half a millisecond.
         self._begin = vmap(local.begin, in_dims=(None, 0, 0)) if local.by_hook["begin"] else lambda *_: {}
         self._epoch = vmap(local.epoch, in_dims=(None, 0, 0, 0, 0, None))
@@ -39,7 +48,7 @@ class Vector:
         self._gradient = vmap(partial(local.full_gradient, differentiate), in_dims=(None, 0, None))
         self._step = vmap(self._one_step, in_dims=(None, 0, 0, 0, 0, 0, 0, 0, 0, None))
 
-    def train(self, job: Job, cohort: Cohort) -> Trained:
+    def train(self, job: Broadcast, cohort: Cohort) -> Trained:
         order = sorted(range(cohort.size), key=lambda i: -cohort.plan.steps[i])
         sorted_already = order == list(range(cohort.size))
         if not sorted_already:
@@ -56,18 +65,18 @@ class Vector:
         uploads, states = tree_map(lambda t: t[back], (found.uploads, found.states))
         return Trained(found.deltas[back], uploads, states, found.loss[back])
 
-    def gradients(self, job: Job, cohort: Cohort, at: Tensor) -> Tensor:
+    def gradients(self, job: Broadcast, cohort: Cohort, at: Tensor) -> Tensor:
         """Every client's full gradient at one model, [C, P]."""
         width = self.slice or fitting(self.local, cohort)
         slices = [cohort.rows(i, min(i + width, cohort.size)).who for i in range(0, cohort.size, width)]
         return torch.cat([self._gradient(job, who, at) for who in slices])
 
-    def survey(self, job: Job, who: Who, parts: Sequence[Part]) -> PerPart:
+    def survey(self, job: Broadcast, who: ClientInfo, parts: Sequence[Part]) -> PerPart:
         """What parts measure at every client, with a client axis."""
         found: PerPart = vmap(partial(self.local.survey, parts), in_dims=(None, 0))(job, who)
         return found
 
-    def _train(self, job: Job, cohort: Cohort) -> Trained:
+    def _train(self, job: Broadcast, cohort: Cohort) -> Trained:
         who, plan = cohort.who, cohort.plan
         w = (job.w0.expand(cohort.size, -1) if cohort.start is None else cohort.start).clone()
         scratch = tree_map(torch.clone, self._begin(job, who, cohort.states))
@@ -78,7 +87,7 @@ class Vector:
             scratch = tree_map(torch.clone, self._epoch(job, who, cohort.states, scratch, w, epoch))
             for s in range(max(plan.steps)):
                 busy = sum(steps > s for steps in plan.steps)
-                rows = Who(*(field[:busy] for field in who))
+                rows = ClientInfo(*(field[:busy] for field in who))
                 states, now = tree_map(lambda t, b=busy: t[:b], (cohort.states, scratch))
                 k[:busy] += 1
                 index, mask = plan.index[:busy, e, s], plan.mask[:busy, e, s]
@@ -91,7 +100,7 @@ class Vector:
         deltas, uploads, states = self._end(job, who, cohort.states, scratch, w)
         return Trained(deltas, uploads, states, total / k.clamp(min=1))
 
-    def _train_graph(self, job: Job, cohort: Cohort) -> Trained:
+    def _train_graph(self, job: Broadcast, cohort: Cohort) -> Trained:
         """The same, with every step a replay of one captured step: clients that are done idle along."""
         assert self.room is not None
         size = cohort.size
@@ -100,7 +109,7 @@ class Vector:
         scratch = self._begin(job, cohort.who, cohort.states)
         zero = torch.zeros(cohort.size, dtype=w.dtype, device=w.device)
         fixed = fixed_part(job, cohort, self.room)
-        moving = Moving(w, scratch, zero, zero.long(), fixed.most * 0)
+        moving = StepState(w, scratch, zero, zero.long(), fixed.most * 0)
         epochs, steps = cohort.plan.epochs, max(cohort.plan.steps)
         if not self.local.by_hook["epoch"]:
             epochs, steps = 1, steps * epochs
@@ -125,21 +134,23 @@ class Vector:
         half = -(-full // 2)
         return half if size <= half else full
 
-    def _replay(self, fixed: Fixed, moving: Moving) -> Replay:
+    def _replay(self, fixed: StepInputs, moving: StepState) -> CapturedStep:
         assert self.room is not None
         shape = shape_of(fixed, moving)
         if shape not in self.replays:
-            self.replays[shape] = Replay(self.local, self._step, fixed, moving, self.room.ragged, self.compiled)
+            self.replays[shape] = CapturedStep(self.local, self._step, fixed, moving, self.room.ragged, self.compiled)
         return self.replays[shape]
 
     def _one_step(
-        self, job: Job, who: Who, state: PerPart, scratch: PerPart, w: Tensor, x: Tensor, y: Tensor, mask: Tensor,
-        k: Tensor, epoch: Tensor,
+        self, job: Broadcast, who: ClientInfo, state: PerPart, scratch: PerPart, w: Tensor, x: Tensor, y: Tensor,
+        mask: Tensor, k: Tensor, epoch: Tensor,
     ) -> tuple[Tensor, PerPart, Tensor]:  # fmt: skip
         return self.local.step(differentiate, job, who, state, scratch, w, Batch(x, y, mask), k, epoch)
 
 
-def plain_end(job: Job, who: Who, states: PerPart, scratch: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:
+def plain_end(
+    job: Broadcast, who: ClientInfo, states: PerPart, scratch: PerPart, w: Tensor
+) -> tuple[Tensor, PerPart, PerPart]:
     """The end of local training where no part has anything to add."""
     return w - job.w0, {}, states
 
@@ -150,7 +161,7 @@ def differentiate(objective: Objective, w: Tensor, rate: Tensor | None) -> Gradi
     return g, task
 
 
-def fitting(local: Local, cohort: Cohort) -> int:
+def fitting(local: ClientUpdate, cohort: Cohort) -> int:
     """How many clients to train at once: what fits into half of the memory (all of it, so that it never varies)."""
     net, batch = local.net, cohort.plan.index.shape[-1]
     models = 1 + len(local.by_hook["teachers"]) + len(local.by_hook["begin"])

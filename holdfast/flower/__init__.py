@@ -27,8 +27,8 @@ def need_flower() -> None:
     """Say what is missing where Flower is not installed."""
     from importlib.util import find_spec
 
-    from holdfast.errors import HoldfastError
-    from holdfast.flower.quiet import quiet
+    from holdfast.core.errors import HoldfastError
+    from holdfast.flower.environment import quiet
 
     if find_spec("flwr") is None:
         raise HoldfastError("this needs Flower, which is not installed: pip install 'holdfast[flower]'")

@@ -16,29 +16,29 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from holdfast.config import FIELDS, Config
+from holdfast.core.errors import HoldfastError
 from holdfast.data.federation import Federation
-from holdfast.errors import HoldfastError
-from holdfast.flower import letters
-from holdfast.flower.deployment import Deployment
-from holdfast.flower.letters import one_line
+from holdfast.flower import messages
+from holdfast.flower.coordinator import Coordinator
+from holdfast.flower.messages import one_line
 from holdfast.flower.node import Node
-from holdfast.flower.shares import OwnData, Pair, brought, clients_of, dealt, held, own_classes
-from holdfast.flower.terms import Terms
-from holdfast.method import Method
+from holdfast.flower.node_data import OwnData, Pair, brought, clients_of, dealt, held, own_classes
+from holdfast.flower.settings import DeploymentSettings
+from holdfast.method.config import FIELDS, Config
+from holdfast.method.method import Method
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
-from holdfast.rounds import Result, arithmetic, pick_device, run, with_flags
+from holdfast.runs.run import Result, arithmetic, pick_device, run, with_flags
 
 Model = Callable[[], nn.Module]
 DECIDED = ("data", "data_dir", "split", "clients", "public", "augment")  # what data of one's own decide
 OUTCOME = "outcome"  # the setting that names the file in which the server says how a run ended
 HANDLERS = {
-    letters.ENROL: Node.enrol,
-    letters.TRAIN: Node.train,
-    letters.AGAIN: Node.again,
-    letters.GRADIENTS: Node.gradients,
-    letters.SURVEY: Node.survey,
+    messages.ENROL: Node.enrol,
+    messages.TRAIN: Node.train,
+    messages.AGAIN: Node.again,
+    messages.GRADIENTS: Node.gradients,
+    messages.SURVEY: Node.survey,
 }
 
 
@@ -187,13 +187,13 @@ def serve(
     **more: Any,
 ) -> Result:
     """Play the run: the rounds, evaluation, history and checkpoints are those of a simulation."""
-    terms = Terms.known({k.replace("-", "_"): v for k, v in settings.items()})
+    terms = DeploymentSettings.known({k.replace("-", "_"): v for k, v in settings.items()})
     asked = {k: v for k, v in known(settings).items() if k != "method"} | {"engine": "flower"}
     if federation is not None:
         asked = {k: v for k, v in asked.items() if k not in DECIDED}
 
-    def player(config: Config, method: Method, federation: Federation, net: Net) -> Deployment:
-        return Deployment(config, method, federation, net, grid, terms)
+    def player(config: Config, method: Method, federation: Federation, net: Net) -> Coordinator:
+        return Coordinator(config, method, federation, net, grid, terms)
 
     out = settings.get("out") or None
     again = bool(settings.get("resume", False))

@@ -18,24 +18,24 @@ from flwr.app import ArrayRecord, Context, Message
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from holdfast.checkpoint import flatten, unflatten
-from holdfast.config import Config
 from holdfast.data.federation import Federation
-from holdfast.flower.letters import Answer, Ask, Enrolled, arrays, letter, one_line, reply
-from holdfast.flower.memory import Memory
-from holdfast.flower.wire import Refused, pack, spec, unpack, unpack_any
-from holdfast.local import Job, PerPart
-from holdfast.method import Method
+from holdfast.engines.client_update import Broadcast, PerPart
+from holdfast.flower.array_codec import Refused, pack, spec, unpack, unpack_any
+from holdfast.flower.messages import Answer, Enrolment, Question, arrays, letter, one_line, reply
+from holdfast.flower.node_states import NodeStates
+from holdfast.method.config import Config
+from holdfast.method.method import Method
+from holdfast.method.part import Tensors
 from holdfast.models.net import Net
-from holdfast.part import Tensors
-from holdfast.simulation import Simulation
+from holdfast.runs.checkpoint import flatten, unflatten
+from holdfast.training.simulation import Simulation
 
 T = TypeVar("T")
 PUBLIC, STAND = "public", "stand"  # what a node keeps in its context beside the parts' states
 
 
 @dataclass
-class Gathered:
+class NodeResults:
     """What the clients of a node have to say, one after the other."""
 
     arrays: Tensors
@@ -67,18 +67,18 @@ class Node:
     # -- the questions -----------------------------------------------------------------------------------------
     def enrol(self, message: Message, context: Context) -> Message:
         """Say which clients are here; keep the public data that the server hands out."""
-        ask = letter(Ask, message, {PUBLIC})
+        ask = letter(Question, message, {PUBLIC})
         context.state[PUBLIC] = arrays(message, PUBLIC)
         sizes = self.federation.deal.sizes
         n = [int(sizes[i]) for i in self.clients]
         shape = list(self.federation.shape)
-        return reply(message, Enrolled(ask.ticket, self.clients, n, shape, self.federation.classes))
+        return reply(message, Enrolment(ask.ticket, self.clients, n, shape, self.federation.classes))
 
     def train(self, message: Message, context: Context) -> Message:
         """Local training from the model and the messages of the server."""
-        ask = letter(Ask, message, {"model", "messages"})
+        ask = letter(Question, message, {"model", "messages"})
         job = self._job(ask, message, unflatten(unpack_any(arrays(message, "messages"), "the message")))
-        home, memory = self._home(context, job), Memory(context.state, ask.run, self.folder)
+        home, memory = self._home(context, job), NodeStates(context.state, ask.run, self.folder)
         earlier = context.state.get(f"{STAND}-{ask.round}")  # of other clients, where this node is asked again
         stand = unpack_any(earlier, "where the clients stand") if isinstance(earlier, ArrayRecord) else {}
         stand["w"] = job.w0
@@ -105,7 +105,7 @@ class Node:
 
     def again(self, message: Message, context: Context) -> Message:
         """A further trip of the round, from where the clients stand."""
-        ask = letter(Ask, message, {"messages", "state"})
+        ask = letter(Question, message, {"messages", "state"})
         record = context.state.get(f"{STAND}-{ask.round}")
         if not isinstance(record, ArrayRecord):
             raise Refused(f"the clients of this node did not train in round {ask.round}: the node came later")
@@ -130,7 +130,7 @@ class Node:
 
     def gradients(self, message: Message, context: Context) -> Message:
         """The clients' full gradients at a model."""
-        ask = letter(Ask, message, {"model"})
+        ask = letter(Question, message, {"model"})
         job = self._job(ask, message, {})
         home = self._home(context, job)
 
@@ -142,7 +142,7 @@ class Node:
 
     def survey(self, message: Message, context: Context) -> Message:
         """What parts measure on the clients' data with the served model."""
-        ask = letter(Ask, message, {"model"})
+        ask = letter(Question, message, {"model"})
         job = self._job(ask, message, {})
         home, parts = self._home(context, job), [p for p in self.method.filling("survey") if p.name in ask.parts]
 
@@ -153,7 +153,7 @@ class Node:
         return self._each(ask, message, one)
 
     # -- what they share ---------------------------------------------------------------------------------------
-    def _home(self, context: Context, job: Job) -> Simulation:
+    def _home(self, context: Context, job: Broadcast) -> Simulation:
         """This node's clients as a simulation that starts from the server's model."""
         record, federation = context.state.get(PUBLIC), self.federation
         if isinstance(record, ArrayRecord) and record:
@@ -163,14 +163,14 @@ class Node:
         home.server.w, home.ahead = job.w0, None  # the server draws the cohort
         return home
 
-    def _job(self, ask: Ask, message: Message, messages: PerPart) -> Job:
+    def _job(self, ask: Question, message: Message, messages: PerPart) -> Broadcast:
         expected = spec({"w": self.net.initial})
         return self._told(ask, unpack(arrays(message, "model"), expected, "the model")["w"], messages)
 
-    def _told(self, ask: Ask, w: Tensor, messages: PerPart) -> Job:
+    def _told(self, ask: Question, w: Tensor, messages: PerPart) -> Broadcast:
         w = w.to(self.net.device)
         round, lr = torch.tensor(ask.round, device=w.device), torch.tensor(ask.lr, dtype=w.dtype, device=w.device)
-        return Job(w, lr, round, tree_map(lambda t: t.to(w.device), messages))
+        return Broadcast(w, lr, round, tree_map(lambda t: t.to(w.device), messages))
 
     def _timed(self, work: Callable[[], T]) -> T:
         begun = time.perf_counter()
@@ -182,10 +182,10 @@ class Node:
         return int(self.federation.deal.sizes[client])
 
     def _each(
-        self, ask: Ask, message: Message, one: Callable[[int, int, int], tuple[Tensors, int, int, bool]]
+        self, ask: Question, message: Message, one: Callable[[int, int, int], tuple[Tensors, int, int, bool]]
     ) -> Message:
         """Every client that was asked for, in turn; one that fails does not take the others with it."""
-        g = Gathered({}, [], [], [], [], [])
+        g = NodeResults({}, [], [], [], [], [])
         rest = len(ask.clients)
         for client, use, keep in zip(ask.clients, ask.use or [0] * rest, ask.keep or [0] * rest, strict=True):
             try:

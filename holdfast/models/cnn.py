@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from torch import nn
 
+from holdfast.core.params import param
 from holdfast.models.bricks import conv, dense, image, stack
 from holdfast.models.zoo import Model
-from holdfast.named import param
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import param
 from holdfast.models.bricks import between, he_normal, image, norm
 from holdfast.models.zoo import Model
-from holdfast.named import param
 
 
 class DenseLayer(nn.Module):

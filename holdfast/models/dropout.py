@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from holdfast import keys
+from holdfast.core import rng
 
 _active = threading.local()
 
@@ -45,5 +45,5 @@ class Dropout(nn.Module):
         if key is None or self.p == 0.0:
             return x
         _active.calls += 1
-        draw = keys.uniform(keys.key(key, self.layer, _active.calls), tuple(x.shape))
+        draw = rng.uniform(rng.key(key, self.layer, _active.calls), tuple(x.shape))
         return torch.where(draw < self.p, torch.zeros_like(x), x / (1.0 - self.p))

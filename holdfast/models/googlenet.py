@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from holdfast.core.params import param
 from holdfast.models.bricks import Layers, between, he_normal, image, norm, stack
 from holdfast.models.zoo import Model
-from holdfast.named import param
 
 # Table 1 of the paper: channels of 1x1 | 3x3 reduce, 3x3 | 5x5 reduce, 5x5 | pool projection.
 STAGE3 = {"a": (64, 96, 128, 16, 32, 32), "b": (128, 128, 192, 32, 96, 64)}

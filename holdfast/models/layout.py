@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 NORMS = (nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm, nn.modules.batchnorm._BatchNorm)
 

@@ -22,7 +22,7 @@ def corners(x: Tensor) -> list[Tensor]:
     return [x[..., i:rows:2, j:columns:2] for i, j in CORNERS]
 
 
-class Pool(torch.autograd.Function):
+class MaxOfCorners(torch.autograd.Function):
     """The maximum of every window; the gradient goes to the first corner that has it, as in PyTorch's own."""
 
     generate_vmap_rule = True
@@ -57,7 +57,7 @@ class MatPool2d(nn.Module):
     """Computes what ``nn.MaxPool2d(2)`` computes."""
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = Pool.apply(x)  # type: ignore[no-untyped-call]
+        out: Tensor = MaxOfCorners.apply(x)  # type: ignore[no-untyped-call]
         return out
 
 

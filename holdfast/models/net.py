@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.models.dropout import Dropout, dropping
 from holdfast.models.layout import NORMS, trace
 from holdfast.models.matconv import with_products

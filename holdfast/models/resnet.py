@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from holdfast.core.params import param
 from holdfast.models.bricks import Layers, between, he_normal, image, norm, stack
 from holdfast.models.zoo import Model
-from holdfast.named import param
 
 STEMS = ("imagenet", "cifar")
 

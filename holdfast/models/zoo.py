@@ -15,7 +15,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from holdfast.named import Named, build, one
+from holdfast.core.params import Named, build, one
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from holdfast import keys
-from holdfast.errors import HoldfastError
-from holdfast.named import param
-from holdfast.part import Client, Part, Round, Tensors
+from holdfast.core import rng
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import param
+from holdfast.method.part import Client, Part, Round, Tensors
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
     from holdfast.data.federation import Federation
-    from holdfast.method import Method
+    from holdfast.method.config import Config
+    from holdfast.method.method import Method
     from holdfast.models.net import Net
 
 OWN = 0xCC  # what makes this part's keys its own
@@ -87,7 +87,7 @@ class Ccvr(Part):
         layout, pieces = r.net.layout, r.net.layout.split(r.w)
         names = [name for name in layout.names if name in layout.head]  # of the weight, and of the bias if there is one
         head = torch.cat([pieces[name].reshape(r.net.classes, -1) for name in names], 1).to(torch.float64)
-        z, y = virtual(r.uploads, self.features, keys.key(r.key(), OWN))
+        z, y = virtual(r.uploads, self.features, rng.key(r.key(), OWN))
         inputs = torch.cat([z if pieces[name].dim() == 2 else torch.ones_like(z[:, :1]) for name in names], 1)
         change = refit(head, inputs, y, self.steps, self.stride) - head
         widths = [pieces[name][0].numel() for name in names]
@@ -126,7 +126,7 @@ def virtual(sums: Tensors, features: int, key: Tensor) -> tuple[Tensor, Tensor]:
     for c in count.nonzero().flatten().tolist():
         mean, root = gaussian(count[c], sums["sum"][c], sums["squares"][c])
         number = max(1, round(features * len(count) * float(count[c] / count.sum())))
-        z.append(mean + keys.normal(keys.key(key, c), (number, len(mean)), torch.float64) @ root)
+        z.append(mean + rng.normal(rng.key(key, c), (number, len(mean)), torch.float64) @ root)
         y.append(torch.full((number,), c, device=count.device))
     return torch.cat(z), torch.cat(y)
 

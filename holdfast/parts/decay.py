@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from holdfast.named import param
-from holdfast.part import Client, Part, Tensors
+from holdfast.core.params import param
+from holdfast.method.part import Client, Part, Tensors
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
-from holdfast.named import param
-from holdfast.part import Client, Part, Round, Tensors
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import param
+from holdfast.method.part import Client, Part, Round, Tensors
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
     from holdfast.data.federation import Federation
-    from holdfast.method import Method
+    from holdfast.method.config import Config
+    from holdfast.method.method import Method
     from holdfast.models.net import Net
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.named import param
-from holdfast.part import Part, Round, Tensors
+from holdfast.core.params import param
+from holdfast.method.part import Part, Round, Tensors
 
 
 @dataclass(frozen=True)

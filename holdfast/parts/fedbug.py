@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from holdfast.named import param
-from holdfast.part import Client, Part
+from holdfast.core.params import param
+from holdfast.method.part import Client, Part
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
     from holdfast.data.federation import Federation
-    from holdfast.method import Method
+    from holdfast.method.config import Config
+    from holdfast.method.method import Method
     from holdfast.models.net import Net
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from holdfast.core.params import param
+from holdfast.method.part import Batch, Client, Part
 from holdfast.models.net import Out
-from holdfast.named import param
-from holdfast.part import Batch, Client, Part
 
 EPS = 1e-5
 

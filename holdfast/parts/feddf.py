@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
-from holdfast.generator import adam, cosine, own, passes, pull, unmoved
-from holdfast.named import param
-from holdfast.part import Part, Round, Tensors
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import param
+from holdfast.method.part import Part, Round, Tensors
+from holdfast.parts._distillation import adam, cosine, own, passes, pull, unmoved
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
     from holdfast.data.federation import Federation
-    from holdfast.method import Method
+    from holdfast.method.config import Config
+    from holdfast.method.method import Method
     from holdfast.models.net import Net
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast import keys
-from holdfast.generator import Generator, adam, diversity, labels, own, pull, shares, standardised, unmoved
-from holdfast.named import param
-from holdfast.part import Client, Part, Round, Tensors
+from holdfast.core import rng
+from holdfast.core.params import param
+from holdfast.method.part import Client, Part, Round, Tensors
+from holdfast.parts._distillation import Generator, adam, diversity, labels, own, pull, shares, standardised, unmoved
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class FedFTG(Part):
         clients, share, k = r.w + r.deltas, shares(counts), own(r.key(), self.name)
         theta, state = self.kept(s, r, k)
         for i in range(self.iterations):
-            y = labels(keys.key(k, i, 1), counts.sum(0), self.batch)
-            z = keys.normal(keys.key(k, i, 2), (self.batch, self.noise), w.dtype)
+            y = labels(rng.key(k, i, 1), counts.sum(0), self.batch)
+            z = rng.normal(rng.key(k, i, 2), (self.batch, self.noise), w.dtype)
             hard = torch.func.grad(self.objective(r, w, clients, share[:, y], z, y))
             for _ in range(self.generator_steps):
                 theta, state = adam(theta, hard(theta), state, self.generator_eta)
@@ -67,7 +67,7 @@ class FedFTG(Part):
         """The generator and its optimiser as the last round left them; in the first round new ones."""
         if s:
             return s["theta"], {name: t for name, t in s.items() if name != "theta"}
-        theta = self.generator(r).start(keys.key(k, 0, 3), r.w.dtype)
+        theta = self.generator(r).start(rng.key(k, 0, 3), r.w.dtype)
         return theta, unmoved(theta)
 
     def generator(self, r: Round) -> Generator:

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from holdfast import keys
-from holdfast.generator import Generator, adam, diversity, labels, own, shares, unmoved
+from holdfast.core import rng
+from holdfast.core.params import param
+from holdfast.method.part import Batch, Client, Part, Round, Tensors
 from holdfast.models.net import Out
-from holdfast.named import param
-from holdfast.part import Batch, Client, Part, Round, Tensors
+from holdfast.parts._distillation import Generator, adam, diversity, labels, own, shares, unmoved
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class FedGen(Part):
     def penalty(self, c: Client, out: Out, batch: Batch) -> Tensor:
         if "theta" not in c.message:
             return torch.zeros_like(c.lr)
-        k = keys.key(c.message["key"], c.k)
-        y = labels(keys.key(k, 1), c.message["labels"], self.samples)
-        loss = F.cross_entropy(self.told(c, out, keys.key(k, 2), y), y)
+        k = rng.key(c.message["key"], c.k)
+        y = labels(rng.key(k, 1), c.message["labels"], self.samples)
+        loss = F.cross_entropy(self.told(c, out, rng.key(k, 2), y), y)
         if self.beta:
-            target = torch.log_softmax(self.told(c, out, keys.key(k, 3), batch.y), 1).detach()
+            target = torch.log_softmax(self.told(c, out, rng.key(k, 3), batch.y), 1).detach()
             mine = torch.log_softmax(out.logits, 1)
             loss = loss + self.beta * batch.mean((target.exp() * (target - mine)).sum(1))
         return self.alpha * self.decay ** (c.round - 1).to(loss.dtype) * loss
@@ -63,7 +63,7 @@ class FedGen(Part):
     def told(self, c: Client, out: Out, k: Tensor, y: Tensor) -> Tensor:
         """What the client's head says of generated features of the labels y."""
         generator = self.generator(c.net.classes, out.features)
-        z = keys.normal(k, (len(y), self.noise), out.features.dtype)
+        z = rng.normal(k, (len(y), self.noise), out.features.dtype)
         return out.head(generator(c.message["theta"], z, y))
 
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
@@ -78,14 +78,14 @@ class FedGen(Part):
         nothing = r.w.new_zeros(1, *r.net.shape)
         outs = [r.net(model, nothing) for model in r.w + r.deltas]  # for their heads
         generator = self.generator(r.net.classes, outs[0].features)
-        theta = s["theta"] if s else generator.start(keys.key(k, 0, 3), r.w.dtype)
+        theta = s["theta"] if s else generator.start(rng.key(k, 0, 3), r.w.dtype)
         state = {name: s[name] for name in ("m", "v", "step")} if s else unmoved(theta)
         for step in range(self.steps):
-            y = labels(keys.key(k, step, 1), counts.sum(0), self.batch)
-            z = keys.normal(keys.key(k, step, 2), (self.batch, self.noise), r.w.dtype)
+            y = labels(rng.key(k, step, 1), counts.sum(0), self.batch)
+            z = rng.normal(rng.key(k, step, 2), (self.batch, self.noise), r.w.dtype)
             loss = self.objective(generator, [out.head for out in outs], shares(counts)[:, y], z, y)
             theta, state = adam(theta, torch.func.grad(loss)(theta), state, self.eta)
-        return {"theta": theta, "labels": counts.sum(0), "key": keys.key(k, 4)} | state
+        return {"theta": theta, "labels": counts.sum(0), "key": rng.key(k, 4)} | state
 
     def objective(
         self, generator: Generator, heads: list[Callable[[Tensor], Tensor]], share: Tensor, z: Tensor, y: Tensor

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from holdfast.core.params import param
+from holdfast.method.part import Batch, Client, Part, Tensors
 from holdfast.models.net import Out
-from holdfast.named import param
-from holdfast.part import Batch, Client, Part, Tensors
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import param
+from holdfast.method.part import Client, Part, Tensors
 from holdfast.models.layout import Layout
-from holdfast.named import param
-from holdfast.part import Client, Part, Tensors
 
 if TYPE_CHECKING:
-    from holdfast.config import Config
     from holdfast.data.federation import Federation
-    from holdfast.method import Method
+    from holdfast.method.config import Config
+    from holdfast.method.method import Method
     from holdfast.models.net import Net
 
 EQUAL = 1e-6  # activations of a layer this close, relative to the largest, count as equal

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from holdfast.core.params import param
+from holdfast.method.part import Batch, Client, Part, Tensors
 from holdfast.models.net import Out
-from holdfast.named import param
-from holdfast.part import Batch, Client, Part, Tensors
 
 LARGEST = 50.0  # beyond this exponent the penalty goes on as a straight line
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from holdfast.part import Client, Part, Round, Tensors
+from holdfast.method.part import Client, Part, Round, Tensors
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from holdfast.named import param
-from holdfast.part import Part, Round
+from holdfast.core.params import param
+from holdfast.method.part import Part, Round
 
 
 @dataclass(frozen=True)

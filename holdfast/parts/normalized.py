@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.part import Part, Round
+from holdfast.method.part import Part, Round
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.named import param
-from holdfast.part import Client, Gradient, Part
+from holdfast.core.params import param
+from holdfast.method.part import Client, Gradient, Part
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast.comparison.tables import unless_never
-from holdfast.drift import MEASURES, PER_CLASS
-from holdfast.reports import words
+from holdfast.reports import formatting
+from holdfast.training.drift import MEASURES, PER_CLASS
 
 Number = float | None
 
@@ -27,7 +27,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Lines:
+class LineChart:
     """Curves over rounds."""
 
     key: str
@@ -50,7 +50,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Bars:
+class BarChart:
     """Horizontal bars in groups."""
 
     key: str
@@ -63,7 +63,7 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Heat:
+class HeatMap:
     """A table of shades: rows downwards, columns across."""
 
     key: str
@@ -78,7 +78,7 @@ class Heat:
     kind: str = "heat"
 
 
-Chart = Lines | Bars | Heat
+Chart = LineChart | BarChart | HeatMap
 
 
 def mean(values: Sequence[Number]) -> Number:
@@ -149,10 +149,10 @@ def curve(study: dict[str, Any], name: str, key: str, title: str, note: str, per
     series = [
         line(study, e, i, e["curves"]["rounds"], e["curves"][name]) for i, e in hued(study) if e["curves"].get(name)
     ]
-    return drawn(Lines(key, title, note, series, percent))
+    return drawn(LineChart(key, title, note, series, percent))
 
 
-def drawn(chart: Lines) -> list[Chart]:
+def drawn(chart: LineChart) -> list[Chart]:
     """The chart with the lines that have points, or none."""
     series = [s for s in chart.series if any(v is not None for v in s.y)]
     return [replace(chart, series=series)] if series else []
@@ -175,7 +175,7 @@ def drift(study: dict[str, Any]) -> list[Chart]:
         told = [(i, e, e.get("drift", {}).get(m.name)) for i, e in hued(study)]
         # A figure may not be defined in a round, such as angles in a cohort of one: that seed is left out there.
         series = [line(study, e, i, d["rounds"], d["values"], mean) for i, e, d in told if d and d["rounds"]]
-        found += drawn(Lines(f"drift-{m.name.replace('_', '-')}", m.title, m.meaning, series))
+        found += drawn(LineChart(f"drift-{m.name.replace('_', '-')}", m.title, m.meaning, series))
     return found
 
 
@@ -193,24 +193,26 @@ def feature_norms(study: dict[str, Any]) -> list[Chart]:
         return []
     title, note = "Feature norms by class", "mean length of the features that the global model gives a class"
     rows = [c for c, _ in known]
-    return [Heat("feature-norms", title, note, rows, [str(t) for t in rounds], values, "round", "class")]
+    return [HeatMap("feature-norms", title, note, rows, [str(t) for t in rounds], values, "round", "class")]
 
 
 # ------------------------------------------------------------------------------------------------- cost to target
-def costs(study: dict[str, Any]) -> list[Bars]:
+def costs(study: dict[str, Any]) -> list[BarChart]:
     """Rounds, time and traffic until each target accuracy was reached first."""
     kinds: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
-        ("rounds", "Rounds", words.count), ("seconds", "Time", words.seconds), ("bytes", "Traffic", words.traffic),
-    )  # fmt: skip
+        ("rounds", "Rounds", formatting.count),
+        ("seconds", "Time", formatting.seconds),
+        ("bytes", "Traffic", formatting.traffic),
+    )
     targets = study["targets"]
     if not targets or not any(whole(e) for e in study["entries"]):
         return []
-    found: list[Bars] = []
+    found: list[BarChart] = []
     for name, title, show in kinds:
         series = [cost(e, name, i, show) for i, e in hued(study) if whole(e)]
         categories = [f"{100 * t:g} %" for t in targets]
         note = {"rounds": "of communication", "seconds": "by the clock, warming up included", "bytes": "up and down"}
-        found.append(Bars(f"to-target-{name}", f"{title} to target", note[name], categories, series))
+        found.append(BarChart(f"to-target-{name}", f"{title} to target", note[name], categories, series))
     return found
 
 
@@ -236,10 +238,10 @@ def by_class(study: dict[str, Any]) -> list[Chart]:
     if len(told) == 1:
         hue, only = told[0]
         values = only["by_class"]["mean"]
-        bar = Bar(only["label"], values, [words.percent(v) for v in values], [False] * len(values), hue)
-        return [Bars("by-class", title, note, classes, [bar], most=1.0)]
+        bar = Bar(only["label"], values, [formatting.percent(v) for v in values], [False] * len(values), hue)
+        return [BarChart("by-class", title, note, classes, [bar], most=1.0)]
     values = [e["by_class"]["mean"] for _, e in told]
-    return [Heat("by-class", title, note, [e["label"] for _, e in told], classes, values, "class", "", percent=True)]
+    return [HeatMap("by-class", title, note, [e["label"] for _, e in told], classes, values, "class", "", percent=True)]
 
 
 def split(study: dict[str, Any]) -> list[Chart]:
@@ -250,5 +252,7 @@ def split(study: dict[str, Any]) -> list[Chart]:
     values: list[list[Number]] = [[client[c] for client in counts] for c in range(len(rows))]
     columns = [str(i) for i in range(len(counts))]
     return [
-        Heat("split", "Who holds what", "samples of every client and class", rows, columns, values, "client", "class")
+        HeatMap(
+            "split", "Who holds what", "samples of every client and class", rows, columns, values, "client", "class"
+        )
     ]

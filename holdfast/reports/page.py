@@ -11,18 +11,18 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.edge import edges
 from holdfast.comparison.plan import shown
+from holdfast.comparison.sweep_edges import edges
 from holdfast.comparison.tables import NEVER, federation, from_python, last_scores, swept
-from holdfast.errors import HoldfastError
-from holdfast.reports import charts, still, tables, words
+from holdfast.core.errors import HoldfastError
+from holdfast.reports import charts, formatting, page_tables, static_charts
 from holdfast.reports.charts import Chart
 from holdfast.reports.study import read_study
 
 LONG = 72  # letters of a title
 SHARES = ("split", "clients", "public")  # settings that decide who holds what
 HOLLOW = f"A hollow bar, {NEVER} at its end, is the mean over the luckier seeds alone: the others did not get there."
-PARTS = files("holdfast.reports") / "page"
+PARTS = files("holdfast.reports") / "templates"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def html(study: dict[str, Any], beside: Path) -> str:
     parts = sections(study)
     drawn = [chart for part in parts for chart in part.charts]
     for chart in drawn:
-        still.save(chart, beside)
+        static_charts.save(chart, beside)
     plotly, script = get_plotlyjs(), text("page.js")
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(text("page.html"))
     return template.render(
@@ -70,9 +70,9 @@ def html(study: dict[str, Any], beside: Path) -> str:
         facts=facts(study),
         tiles=tiles(study),
         missing=missing(study),
-        progress=tables.progress(study),
-        results=tables.results(study),
-        scores=tables.scores(study),
+        progress=page_tables.progress(study),
+        results=page_tables.results(study),
+        scores=page_tables.scores(study),
         reference=reference(study),
         never=never(study),
         edges=edges(study),
@@ -88,8 +88,8 @@ def html(study: dict[str, Any], beside: Path) -> str:
         plotly=plotly,
         script=script,
         hashes=[sha(plotly), sha(script)],
-        hues=len(still.HUES),
-        lap=still.lap,
+        hues=len(static_charts.HUES),
+        lap=static_charts.lap,
     )
 
 
@@ -135,7 +135,7 @@ def sections(study: dict[str, Any]) -> list[Section]:
 
 def wide(study: dict[str, Any]) -> int:
     """Charts of bars side by side: one where there are more methods than colours, so that the bars can have names."""
-    return 1 if len(study["entries"]) > len(still.HUES) else 3
+    return 1 if len(study["entries"]) > len(static_charts.HUES) else 3
 
 
 def diverged(study: dict[str, Any]) -> list[str]:
@@ -143,7 +143,7 @@ def diverged(study: dict[str, Any]) -> list[str]:
     found = []
     for e in study["entries"]:
         many, end = len(e.get("diverged") or []), charts.end(study, e)
-        seeds = f"{many} of {words.plural(len(study['seeds']), 'seed')} diverged"
+        seeds = f"{many} of {formatting.plural(len(study['seeds']), 'seed')} diverged"
         where = f"its line ends at round {end}, the last that all of them finished" if end else "it has no line"
         found += [f"{e['label']}: {seeds}, and {where}."] if many else []
     return found
@@ -161,14 +161,14 @@ def dealt(study: dict[str, Any]) -> str:
 def title(study: dict[str, Any]) -> str:
     """Which methods on which data; their number where the names are too long to read."""
     methods = list(dict.fromkeys(e.get("method", e["label"]) for e in study["entries"]))
-    names = words.listed(methods)
+    names = formatting.listed(methods)
     if len(methods) > 1 and len(names) > LONG:
         names = f"{len(methods)} methods"
     return f"{names} on {study['settings'].get('data', 'own data')}"
 
 
 def facts(study: dict[str, Any]) -> list[str]:
-    """The setting in a few words."""
+    """The setting in a few formatting."""
     s, seeds = study["settings"], study["seeds"]
     model = [str(s["model"])] if "model" in s else []
     many = [f"{len(seeds)} seeds"] if len(seeds) > 1 else []
@@ -219,9 +219,12 @@ def missing(study: dict[str, Any]) -> list[str]:
     new = p["runs"] - p["done"] - p["begun"]
     rest = [*begun, *([f"{new} {'is' if new == 1 else 'are'} still to come"] if new else [])]
     done = [e["label"] for e in study["entries"] if charts.whole(e)]
-    there = f"Results and costs are those of {words.listed(done)}" if done else "There are no results and costs yet"
+    there = (
+        f"Results and costs are those of {formatting.listed(done)}" if done else "There are no results and costs yet"
+    )
     return [
-        f"{p['done']} of {words.plural(p['runs'], 'run')} {'is' if p['done'] == 1 else 'are'} done; {', '.join(rest)}.",
+        f"{p['done']} of {formatting.plural(p['runs'], 'run')} {'is' if p['done'] == 1 else 'are'} done; "
+        f"{', '.join(rest)}.",
         "Curves show every run as far as it is; methods whose seeds differ so far cannot be compared by them. "
         f"{there}: a method needs all its seeds for them.",
     ]
@@ -236,24 +239,24 @@ def tiles(study: dict[str, Any]) -> list[tuple[str, str, str]]:
     if not scored or ("progress" in study and len(scored) == 1):
         return []
     best = max(scored, key=lambda e: e["accuracy"]["final"]["mean"])
-    found = [("Highest final accuracy", words.plus_minus(best["accuracy"]["final"]), best["label"])]
+    found = [("Highest final accuracy", formatting.plus_minus(best["accuracy"]["final"]), best["label"])]
     if best.get("difference"):
         d = best["difference"]
-        against, sure = d.get("to", entries[0]["label"]), ", ".join(tables.interval(d))
+        against, sure = d.get("to", entries[0]["label"]), ", ".join(page_tables.interval(d))
         told = [best["verdict"]] if best.get("verdict") else []
         told += [f"95 % interval {sure}"] if sure else []
-        found.append((f"Against {against}", f"{words.points(d['mean'])} points", ": ".join(told)))
+        found.append((f"Against {against}", f"{formatting.points(d['mean'])} points", ": ".join(told)))
     least = min(e["bytes"]["mean"] for e in scored)
     light = [e["label"] for e in scored if e["bytes"]["mean"] == least]
-    who = "the same for all" if len(light) == len(scored) > 1 else words.listed(light)
-    return [*found, ("Least traffic", words.traffic(least), who)]
+    who = "the same for all" if len(light) == len(scored) > 1 else formatting.listed(light)
+    return [*found, ("Least traffic", formatting.traffic(least), who)]
 
 
 def tiles_of_one(e: dict[str, Any], last: str) -> list[tuple[str, str, str]]:
-    final, best, mean = (words.percent(e["accuracy"][name]["mean"]) for name in ("final", "best", "last5"))
+    final, best, mean = (formatting.percent(e["accuracy"][name]["mean"]) for name in ("final", "best", "last5"))
     return [
         ("Final accuracy", final, f"mean of the last {last}: {mean}" if last != "1" else ""),
         ("Best accuracy", best, "over all rounds"),
-        ("Time", words.seconds(e["seconds"]["mean"]), "evaluation included"),
-        ("Traffic", words.traffic(e["bytes"]["mean"]), "up and down"),
+        ("Time", formatting.seconds(e["seconds"]["mean"]), "evaluation included"),
+        ("Traffic", formatting.traffic(e["bytes"]["mean"]), "up and down"),
     ]

@@ -8,15 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.folder import PLAN, CompareFolder
-from holdfast.comparison.progress import outgrown, so_far
-from holdfast.config import FIELDS, Config
-from holdfast.errors import HoldfastError
-from holdfast.folder import CONFIG, HISTORY, SPLIT, SUMMARY, RunFolder
-from holdfast.history import Record, read_history, summarize
-from holdfast.provenance import made_of
-from holdfast.reproduce.files import PAGE as TABLES
-from holdfast.reproduce.files import RESULT as REPRODUCED
+from holdfast.comparison.study_folder import PLAN, StudyFolder
+from holdfast.comparison.unfinished import outgrown, so_far
+from holdfast.core.errors import HoldfastError
+from holdfast.method.config import FIELDS, Config
+from holdfast.reproduce.store import PAGE as TABLES
+from holdfast.reproduce.store import RESULT as REPRODUCED
+from holdfast.runs.folder import CONFIG, HISTORY, SPLIT, SUMMARY, RunFolder
+from holdfast.runs.history import Record, read_history, summarize
+from holdfast.runs.provenance import made_of
 
 COMPARE = "compare.json"
 FORMAT = 1
@@ -30,10 +30,10 @@ def read_study(folder: Path) -> dict[str, Any]:
     """The comparison or the run in a folder, in the form of ``compare.json``; finished, or as far as it is."""
     if (folder / COMPARE).exists():
         found = read_comparison(folder / COMPARE)
-        grows = (folder / PLAN).exists() and outgrown(CompareFolder(folder).stored(), found)
-        return so_far(CompareFolder(folder)) if grows else found
+        grows = (folder / PLAN).exists() and outgrown(StudyFolder(folder).stored(), found)
+        return so_far(StudyFolder(folder)) if grows else found
     if (folder / PLAN).exists():
-        return so_far(CompareFolder(folder))
+        return so_far(StudyFolder(folder))
     if (folder / CONFIG).exists():
         return read_run(folder)
     raise HoldfastError(nothing_here(folder))

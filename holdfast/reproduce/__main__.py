@@ -2,8 +2,8 @@
 
 import sys
 
-from holdfast.errors import HoldfastError
-from holdfast.reproduce.main import main
+from holdfast.core.errors import HoldfastError
+from holdfast.reproduce.command import main
 
 if __name__ == "__main__":
     try:

@@ -11,12 +11,12 @@ from typing import Any
 
 from holdfast.comparison.plan import slug
 from holdfast.comparison.task import DEALT, FREE, Task
-from holdfast.config import Config
+from holdfast.core.errors import HoldfastError
 from holdfast.data.sources import data_folder, source
-from holdfast.errors import HoldfastError
-from holdfast.method import Method
+from holdfast.method.config import Config
+from holdfast.method.method import Method
 from holdfast.reproduce.measure import Measure
-from holdfast.reproduce.paper import Paper, Table
+from holdfast.reproduce.paper import Paper, PaperTable
 
 RIVALS = (("cohort", "participation"), ("epochs", "steps"))  # a later layer's choice replaces the other of the pair
 CHECKPOINTS = 10  # of a run: a large model written after every round would take longer than the round
@@ -24,15 +24,15 @@ PLACE = ("device", "engine", "slice", "graphs", "convolution", *FREE)  # where a
 
 
 @dataclass(frozen=True)
-class Part:
+class TableSelection:
     """Rows × columns of a table, by their numbers from 0 on."""
 
-    table: Table
+    table: PaperTable
     rows: Sequence[int]
     columns: Sequence[int]
 
     @classmethod
-    def whole(cls, table: Table) -> Part:
+    def whole(cls, table: PaperTable) -> TableSelection:
         return cls(table, range(len(table.row)), range(len(table.columns)))
 
 
@@ -71,12 +71,12 @@ class Cell:
         }
 
 
-def cells(paper: Paper, part: Part, scale: str, changed: Mapping[str, Any]) -> list[Cell]:
+def cells(paper: Paper, part: TableSelection, scale: str, changed: Mapping[str, Any]) -> list[Cell]:
     """Every cell of a table's part at a scale; ``changed`` are the user's own settings, on top of all."""
     return [cell(paper, part.table, i, j, scale, changed) for i in part.rows for j in part.columns]
 
 
-def cell(paper: Paper, table: Table, i: int, j: int, scale: str, changed: Mapping[str, Any]) -> Cell:
+def cell(paper: Paper, table: PaperTable, i: int, j: int, scale: str, changed: Mapping[str, Any]) -> Cell:
     row, column = table.row[i], table.columns[j]
     label = f"{row.name} / {column.name}"
     where = f"{paper.name}, table {table.id}, {label}"

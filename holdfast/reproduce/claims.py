@@ -67,7 +67,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Test:
+class ClaimTest:
     """One test: whether it succeeded, None while that is open, and the pairs of cells that were run for it."""
 
     seen: bool | None
@@ -140,7 +140,7 @@ def printed(t: Mapping[str, Any]) -> tuple[int, int]:
 
 def tests(
     t: Mapping[str, Any], asked: Iterable[Expectation], score: Score, variants: Mapping[str, str]
-) -> Iterator[Test]:
+) -> Iterator[ClaimTest]:
     """Every test of which some cells have a score; ``variants`` are read in place of the columns they are of."""
     for e in asked:
         names, lines = along(t, e.left)
@@ -153,7 +153,7 @@ def tests(
             found = judged(e, {name: line[column] for name, column in read.items() if column in line}, score)
             if found:
                 seen, others = found
-                yield Test(seen, frozenset((e.left, number, name) for name in others))
+                yield ClaimTest(seen, frozenset((e.left, number, name) for name in others))
 
 
 def judged(
@@ -180,7 +180,7 @@ def along(t: Mapping[str, Any], name: str) -> tuple[list[str], list[list[dict[st
     return [row["name"] for row in t["rows"]], [list(cells) for cells in zip(*rows, strict=True)]
 
 
-def pairs(found: Iterable[Test]) -> set[tuple[str, int, str]]:
+def pairs(found: Iterable[ClaimTest]) -> set[tuple[str, int, str]]:
     return {pair for test in found for pair in test.pairs}
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.comparison.result import Ran
+from holdfast.comparison.result import StoredRun
 from holdfast.comparison.stats import reach, spread
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 ACCURACIES = {"final": "final_accuracy", "best": "best_accuracy"}
 SCORES = (*ACCURACIES, "curve", "personal", "by_class")  # fractions of 1, published in percent
@@ -80,7 +80,7 @@ class Measure:
     def less_is_better(self) -> bool:
         return self.name in LESS
 
-    def value(self, run: Ran) -> float | None:
+    def value(self, run: StoredRun) -> float | None:
         """This number of a finished run; None for never. ``by_class`` is the mean over the classes."""
         s = run.summary
         if self.at is not None:
@@ -117,12 +117,12 @@ def mean_accuracy(history: Sequence[dict[str, Any]], last: int) -> float | None:
     return statistics.fmean(scores[-last:]) if scores else None
 
 
-def over_seeds(measure: Measure, runs: Sequence[Ran], unit: str) -> dict[str, Any]:
+def over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> dict[str, Any]:
     """Mean, deviation and values over runs; the mean is None where a run never reaches the target."""
     return spread([measure.scaled(measure.value(run), unit) for run in runs])
 
 
-def classes_over_seeds(measure: Measure, runs: Sequence[Ran], unit: str) -> list[float]:
+def classes_over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> list[float]:
     """The accuracy in every tested class, in the mean over runs; empty for other measures."""
     if measure.name != "by_class":
         return []

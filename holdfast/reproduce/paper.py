@@ -11,18 +11,18 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.errors import HoldfastError, unknown
-from holdfast.reproduce.choose import see
+from holdfast.core.errors import HoldfastError, unknown
 from holdfast.reproduce.claims import FORM, NEEDS, Expectation, reaches
 from holdfast.reproduce.measure import Measure
+from holdfast.reproduce.selection import see
 
-T = TypeVar("T", "Paper", "Table", "Row", "Column")
+T = TypeVar("T", "Paper", "PaperTable", "PaperRow", "PaperColumn")
 
 SCALES = ("smoke", "small", "full")  # full is the paper's own setting
 
 
 @dataclass(frozen=True)
-class Column:
+class PaperColumn:
     """A column adds a method or settings to every row."""
 
     name: str
@@ -34,7 +34,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """A row with what the paper prints: NaN where it prints nothing, infinity for never."""
 
     name: str
@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """A table or a figure that shows data."""
 
     id: str
@@ -64,8 +64,8 @@ class Table:
     expect: tuple[str, ...] = ()  # "A > B": column (or row) A is better than B, in every row (or column); see claims
     needs: str = "all"  # of the tests: all, most, or all but a number
     note: str = ""
-    columns: tuple[Column, ...] = ()
-    row: tuple[Row, ...] = ()
+    columns: tuple[PaperColumn, ...] = ()
+    row: tuple[PaperRow, ...] = ()
 
     @property
     def why_not(self) -> str:
@@ -80,9 +80,9 @@ class Paper:
     notes: str
     setting: dict[str, Any]
     scale: dict[str, dict[str, Any]]
-    table: tuple[Table, ...]
+    table: tuple[PaperTable, ...]
 
-    def find(self, id: str) -> Table:
+    def find(self, id: str) -> PaperTable:
         for table in self.table:
             if table.id.lower() == id.lower():
                 return table
@@ -110,9 +110,9 @@ def load_paper(name: str, folder: Path | None = None) -> Paper:
     tables = []
     for number, each in enumerate(listed(where, raw, "table"), start=1):
         at = f"{where}, table {each.get('id', number)}"
-        columns = tuple(made(Column, f"{at}, a column", c) for c in listed(at, each, "columns"))
-        rows = tuple(made(Row, f"{at}, a row", r) for r in listed(at, each, "row"))
-        tables.append(made(Table, at, each | {"columns": columns, "row": rows}))
+        columns = tuple(made(PaperColumn, f"{at}, a column", c) for c in listed(at, each, "columns"))
+        rows = tuple(made(PaperRow, f"{at}, a row", r) for r in listed(at, each, "row"))
+        tables.append(made(PaperTable, at, each | {"columns": columns, "row": rows}))
         check_table(at, tables[-1])
     once(where, "table", [table.id for table in tables])
     scales = raw.get("scale", {})
@@ -143,7 +143,7 @@ def made(cls: type[T], where: str, raw: Mapping[str, Any]) -> T:
         raise HoldfastError(f"{where}: {str(error).split('() ')[-1]}") from error
 
 
-def check_table(where: str, table: Table) -> None:
+def check_table(where: str, table: PaperTable) -> None:
     once(where, "column", [c.name for c in table.columns])
     once(where, "row", [r.name for r in table.row])
     if not table.why_not and not (table.columns and table.row):
@@ -164,7 +164,7 @@ def check_table(where: str, table: Table) -> None:
     check_claim(where, table)
 
 
-def check_claim(where: str, table: Table) -> None:
+def check_claim(where: str, table: PaperTable) -> None:
     columns, rows = [c.name for c in table.columns], [r.name for r in table.row]
     both = {*columns} & {*rows}
     if both:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.comparison.result import read_run
-from holdfast.folder import DIVERGED, SUMMARY
-from holdfast.reproduce.cells import PLACE, Cell, Part, cells, missing_data
+from holdfast.reproduce.cells import PLACE, Cell, TableSelection, cells, missing_data
 from holdfast.reproduce.claims import reaches
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
 from holdfast.reproduce.paper import Paper
+from holdfast.runs.folder import DIVERGED, SUMMARY
 
 
 def table_record(
-    paper: Paper, part: Part, scale: str, changed: Mapping[str, Any], seeds: Sequence[int] | None, out: Path
+    paper: Paper, part: TableSelection, scale: str, changed: Mapping[str, Any], seeds: Sequence[int] | None, out: Path
 ) -> dict[str, Any]:
     """A part of a table as far as it was run in ``out``: cells of earlier commands count, too.
 

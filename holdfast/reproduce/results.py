@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NONE
 from holdfast.reproduce.claims import RULE, Outcome, outcomes, phrase, printed
-from holdfast.reproduce.files import key, read
-from holdfast.reproduce.page import caption, headline, made_line, table_markdown
+from holdfast.reproduce.markdown import caption, headline, made_line, table_markdown
 from holdfast.reproduce.paper import shelf
+from holdfast.reproduce.store import key, read
 
 HEAD = """# Results
 

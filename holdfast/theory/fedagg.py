@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from holdfast.config import Config
-from holdfast.method import Method
+from holdfast.method.config import Config
+from holdfast.method.method import Method
 from holdfast.parts.fedagg import FedAgg
-from holdfast.rounds import prepare
+from holdfast.runs.run import prepare
 from holdfast.theory import feedback
 from holdfast.theory import figure as fig
 from holdfast.theory.claim import Claim, above, below, equal
@@ -27,7 +27,7 @@ from holdfast.theory.rates import (
     stopped,
     theorem1,
 )
-from holdfast.theory.watch import Watch, seen
+from holdfast.theory.recorder import Recorder, seen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ DIGITS = {
 @cache
 def digits_rates(rounds: int = ROUNDS) -> Tensor:
     """Every client's mean rate in every round of ``fedagg`` on the digits, [round, client]."""
-    simulation = prepare(Config().changed(**DIGITS), Method((FedAgg(), Watch())), None, None)
+    simulation = prepare(Config().changed(**DIGITS), Method((FedAgg(), Recorder())), None, None)
     found = []
     for t in range(1, rounds + 1):
         simulation.play(t)

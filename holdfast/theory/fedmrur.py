@@ -15,7 +15,7 @@ from holdfast.theory.updates import (
     COHORT,
     METHODS,
     ROUNDS,
-    Rounds,
+    UpdateRounds,
     aggregated,
     length_error,
     played,
@@ -38,7 +38,7 @@ def claims(data_dir: Path | None = None) -> list[Claim]:
 def _aggregate_claims() -> list[Claim]:
     random, real = random_deltas(), {m: stretch(played(m).deltas) for m in METHODS}
     made = torch.stack([aggregated(d) for d in random[::20]])
-    some = Rounds(random[::20], made)
+    some = UpdateRounds(random[::20], made)
     run = played("fedmrur")
     here, forth, back = signs()
     return [

@@ -11,8 +11,8 @@ from torch import Tensor
 from holdfast.theory import figure as fig
 from holdfast.theory import temperature
 from holdfast.theory.claim import Claim, above, below, equal
-from holdfast.theory.drift import ACCURACY, SEEDS, Drift, drifts
 from holdfast.theory.grid import Grid
+from holdfast.theory.neuron_drift import ACCURACY, SEEDS, Drift, drifts
 from holdfast.theory.neurons import collapsed_falls, example, random_falls
 
 if TYPE_CHECKING:

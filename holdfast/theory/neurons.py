@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from holdfast.models.net import Net
 from holdfast.parts.fednlr import FedNLR, factors
-from holdfast.theory.drift import HIDDEN
+from holdfast.theory.neuron_drift import HIDDEN
 
 # The weights of Example 1 stand in Fig. 1 only, a drawing; these give every number of Eq. 9. Of the second layer only
 # the gap between its two numbers matters.

@@ -15,19 +15,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from holdfast.config import Config
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
-from holdfast.method import Method
-from holdfast.metrics import evaluate
+from holdfast.method.config import Config
+from holdfast.method.method import Method
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
 from holdfast.parts.fednlr import FedNLR, temperatures
-from holdfast.rounds import prepare
+from holdfast.runs.run import prepare
 from holdfast.theory.claim import Claim, equal
-from holdfast.theory.drift import images
 from holdfast.theory.grid import Grid
+from holdfast.theory.neuron_drift import images
+from holdfast.training.metrics import evaluate
 
 MODEL = "vgg9"
 CLIENTS, SPLIT, SAMPLES = 20, "dirichlet(0.3)", 32  # the samples of each client that are looked at
@@ -36,7 +36,7 @@ TRAINED = "fednlr-tables"  # what trains the network
 SETTINGS = {"model": MODEL, "split": "iid", "epochs": 2, "batch": 16, "lr": 0.01, "device": "cpu"}
 
 
-class Heat(NamedTuple):
+class LayerTemperatures(NamedTuple):
     """The temperatures of one model on the clients of one data set."""
 
     data: str
@@ -59,18 +59,18 @@ class Heat(NamedTuple):
 
 # ------------------------------------------------------------------------------------------------ computation
 @cache
-def heats(data_dir: Path | None) -> tuple[Heat, Heat]:
+def heats(data_dir: Path | None) -> tuple[LayerTemperatures, LayerTemperatures]:
     """The network as initialised, and trained."""
     return initial(images("cifar10", data_dir)), trained(load("digits"))
 
 
-def initial(data: DataSet) -> Heat:
+def initial(data: DataSet) -> LayerTemperatures:
     shape, classes = tuple(data.x.shape[1:]), len(data.classes)
     net = Net(make(MODEL, shape, classes), shape, classes)
     return heat(data, "as initialised", net, net.initial)
 
 
-def trained(data: DataSet) -> Heat:
+def trained(data: DataSet) -> LayerTemperatures:
     config = Config().changed(data=data.name, clients=1, cohort=1, **SETTINGS)
     run = prepare(config, Method.parse(TRAINED), federate(data, str(SETTINGS["split"]), 1), None)
     run.play(1)
@@ -78,10 +78,10 @@ def trained(data: DataSet) -> Heat:
     return heat(data, f"trained to {accuracy:.1%}", run.net, run.server.w)
 
 
-def heat(data: DataSet, model: str, net: Net, w: Tensor) -> Heat:
+def heat(data: DataSet, model: str, net: Net, w: Tensor) -> LayerTemperatures:
     h = activations(net, w, federate(data, SPLIT, CLIENTS))
     T = {m: torch.stack([temperatures(own, spread(m, net), net.layout) for own in h]) for m in METHODS}
-    return Heat(data.name, model, net, T)
+    return LayerTemperatures(data.name, model, net, T)
 
 
 def activations(net: Net, w: Tensor, federation: Federation) -> Tensor:
@@ -119,7 +119,7 @@ def _widest(net: Net) -> Claim:
     )  # fmt: skip
 
 
-def _hottest(heat: Heat, method: str) -> Claim:
+def _hottest(heat: LayerTemperatures, method: str) -> Claim:
     found = heat.hottest(method)
     hidden = heat.hottest(method, among=-1)
     below = "" if found == hidden else f"; of the hidden layers it is layer {hidden}"
@@ -136,7 +136,7 @@ def tables(data_dir: Path | None) -> list[Grid]:
     return [_table(heat) for heat in heats(data_dir)]
 
 
-def _table(heat: Heat) -> Grid:
+def _table(heat: LayerTemperatures) -> Grid:
     heading, columns = ["layer", "neurons"], []
     for method in METHODS:
         heading += [f"μ, {method}", f"T, {method}"]

@@ -8,15 +8,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from holdfast.config import Config
-from holdfast.method import Method
-from holdfast.metrics import evaluate
+from holdfast.method.config import Config
+from holdfast.method.method import Method
+from holdfast.method.part import Round
 from holdfast.models.net import Net
-from holdfast.part import Round
 from holdfast.parts.normalized import Normalized
-from holdfast.play import Play
-from holdfast.rounds import prepare
-from holdfast.theory.watch import Watch, seen
+from holdfast.runs.run import prepare
+from holdfast.theory.recorder import Recorder, seen
+from holdfast.training.metrics import evaluate
+from holdfast.training.round import Trainer
 
 ROUNDS, COHORT = 30, 10
 METHODS = ("fedavg", "fedmrur")
@@ -37,25 +37,25 @@ def stretch(deltas: Tensor) -> Tensor:
     return d
 
 
-class Rounds(NamedTuple):
+class UpdateRounds(NamedTuple):
     """What a run on the digits did, round by round."""
 
     deltas: Tensor  # [round, client, P]
     updates: Tensor  # [round, P]
 
 
-def simulation(method: str) -> Play:
-    return prepare(Config().changed(**SETTINGS), Method.parse(method) + Watch(), None, None)
+def simulation(method: str) -> Trainer:
+    return prepare(Config().changed(**SETTINGS), Method.parse(method) + Recorder(), None, None)
 
 
 @cache
-def played(method: str, rounds: int = ROUNDS) -> Rounds:
+def played(method: str, rounds: int = ROUNDS) -> UpdateRounds:
     run, deltas, updates = simulation(method), [], []
     for t in range(1, rounds + 1):
         run.play(t)
         deltas.append(seen(run)["deltas"].double())
         updates.append(seen(run)["update"].double())
-    return Rounds(torch.stack(deltas), torch.stack(updates))
+    return UpdateRounds(torch.stack(deltas), torch.stack(updates))
 
 
 def aggregated(deltas: Tensor) -> Tensor:
@@ -86,12 +86,12 @@ def signs() -> tuple[float, float, float]:
     return here, forth, back
 
 
-def length_error(run: Rounds) -> float:
+def length_error(run: UpdateRounds) -> float:
     """How far the length of an update is from the mean length of its deltas, relatively; the worst of all rounds."""
     mean = torch.linalg.vector_norm(run.deltas, dim=2).mean(1)
     return float((torch.linalg.vector_norm(run.updates, dim=1) / mean - 1).abs().max())
 
 
-def turn(run: Rounds) -> float:
+def turn(run: UpdateRounds) -> float:
     """How far an update is turned away from the mean of its deltas, as 1 - cosine; the worst of all rounds."""
     return float((1 - torch.cosine_similarity(run.updates, run.deltas.mean(1), dim=1)).abs().max())

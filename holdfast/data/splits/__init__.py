@@ -2,7 +2,7 @@
 
 from holdfast.data.splits.base import Dealer, Split
 from holdfast.data.splits.classes import Classes
-from holdfast.data.splits.dealt import Deal, Noise
+from holdfast.data.splits.dealt import ClientNoise, Deal
 from holdfast.data.splits.dirichlet import Dirichlet
 from holdfast.data.splits.given import Given
 from holdfast.data.splits.iid import Iid
@@ -13,13 +13,13 @@ from holdfast.data.splits.sums import Sum, deal, read, splits, total
 
 __all__ = [
     "Classes",
+    "ClientNoise",
     "Deal",
     "Dealer",
     "Dirichlet",
     "FeatureNoise",
     "Given",
     "Iid",
-    "Noise",
     "Quantity",
     "Shards",
     "Split",

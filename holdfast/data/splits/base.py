@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
-from holdfast.named import Named
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import Named
 
 if TYPE_CHECKING:
     from holdfast.data.splits.sums import Sum

@@ -6,10 +6,10 @@ from dataclasses import MISSING, dataclass
 
 import numpy as np
 
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import param
 from holdfast.data.splits.base import Dealer
-from holdfast.data.splits.tables import shares
-from holdfast.errors import HoldfastError
-from holdfast.named import param
+from holdfast.data.splits.count_tables import shares
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class Noise:
-    """Feature noise of every client: what ``holdfast.data.noise.perturb`` needs."""
+class ClientNoise:
+    """Feature noise of every client: what ``holdfast.data.feature_noise.perturb`` needs."""
 
     sigma: np.ndarray  # [N] float32
     mean: float
@@ -23,7 +23,7 @@ class Deal:
 
     index: np.ndarray  # [n] int64: sample numbers, client after client
     offsets: np.ndarray  # [N + 1] int64
-    noise: Noise | None = None
+    noise: ClientNoise | None = None
 
     @property
     def clients(self) -> int:
@@ -55,7 +55,7 @@ def tally(owner: np.ndarray, label: np.ndarray, clients: int, classes: int) -> n
     return cells.reshape(clients, classes).astype(np.int64, copy=False)
 
 
-def gather(owner: np.ndarray, clients: int, noise: Noise | None = None) -> Deal:
+def gather(owner: np.ndarray, clients: int, noise: ClientNoise | None = None) -> Deal:
     """The deal in which sample ``k`` belongs to client ``owner[k]``.
 
     >>> [gather(np.array([1, 0, 1]), clients=3).client(i).tolist() for i in range(3)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.core.errors import HoldfastError
 from holdfast.data.splits.base import Split
-from holdfast.errors import HoldfastError
 
 
 @dataclass(frozen=True)

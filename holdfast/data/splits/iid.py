@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.data.splits.base import Dealer
+from holdfast.data.splits.count_tables import shares
 from holdfast.data.splits.dealt import tally
-from holdfast.data.splits.tables import shares
 
 
 @dataclass(frozen=True)

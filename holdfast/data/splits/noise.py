@@ -6,9 +6,9 @@ from dataclasses import MISSING, dataclass
 
 import numpy as np
 
+from holdfast.core.params import param
 from holdfast.data.splits.base import Split, stream
-from holdfast.data.splits.dealt import Noise
-from holdfast.named import param
+from holdfast.data.splits.dealt import ClientNoise
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class FeatureNoise(Split):
     mask: float = param(1.0, "share of a sample's numbers that get noise", low=0, high=1)
     mean: float = param(0.0, "mean of the noise, added to all numbers")
 
-    def draw(self, clients: int, seed: int) -> Noise:
+    def draw(self, clients: int, seed: int) -> ClientNoise:
         """The noise of every client."""
         if self.spread == "ramp":
             share = np.arange(1, clients + 1) / clients
@@ -35,4 +35,4 @@ class FeatureNoise(Split):
             share = stream(seed, self.name).random(clients)
         else:
             share = np.ones(clients)
-        return Noise((self.sigma * share).astype(np.float32), self.mean, self.mask, seed)
+        return ClientNoise((self.sigma * share).astype(np.float32), self.mean, self.mask, seed)

@@ -6,9 +6,9 @@ from dataclasses import MISSING, dataclass
 
 import numpy as np
 
+from holdfast.core.params import param
 from holdfast.data.splits.base import Split
-from holdfast.data.splits.tables import fitted
-from holdfast.named import param
+from holdfast.data.splits.count_tables import fitted
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.core.errors import HoldfastError
+from holdfast.core.expression import parse
+from holdfast.core.params import build
 from holdfast.data.splits.base import Dealer, Split, stream
 from holdfast.data.splits.classes import Classes
+from holdfast.data.splits.count_tables import lifted, rounded
 from holdfast.data.splits.dealt import Deal, gather
 from holdfast.data.splits.dirichlet import Dirichlet
 from holdfast.data.splits.given import Given
@@ -15,10 +19,6 @@ from holdfast.data.splits.iid import Iid
 from holdfast.data.splits.noise import FeatureNoise
 from holdfast.data.splits.quantity import Quantity
 from holdfast.data.splits.shards import Shards
-from holdfast.data.splits.tables import lifted, rounded
-from holdfast.errors import HoldfastError
-from holdfast.expr import parse
-from holdfast.named import build
 
 KINDS: tuple[type[Split], ...] = (Iid, Dirichlet, Shards, Classes, Quantity, FeatureNoise, Given)
 

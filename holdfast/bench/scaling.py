@@ -1,0 +1,68 @@
+"""How a round's time and memory grow: with the clients that exist, the cohort, the slice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.bench.timing import Timing
+from holdfast.bench.workload import TimedRounds, fastest, images
+
+CLIENTS = "A round of 10 clients, by how many exist (scaffold, linear, 20 steps of batch 2)"
+COHORT = "A round by the size of its cohort (fedavg, mlp, 1000 clients of 60 samples)"
+PLACES = {"memory": "in memory", "disk": "on disk"}
+MEMORY = "Peak memory above the start, by the slice (fedavg, mlp, a cohort of 64)"
+
+
+def rows() -> Iterator[Timing]:
+    yield from clients()
+    yield from cohorts()
+    yield from memory()
+
+
+def clients() -> Iterator[Timing]:
+    for n in (100, 1_000, 10_000, 100_000):
+        fed = images((1, 28, 28), 2 if n > 10_000 else 20, n)
+        for states in PLACES:
+            play = TimedRounds(
+                "scaffold", fed, model="linear", cohort=10, steps=20, batch=2, device="cpu", states=states
+            )
+            play()
+            yield Timing(CLIENTS, f"{n:,} clients, states {PLACES[states]}", fastest(play, 10) * 1e3)
+
+
+def cohorts() -> Iterator[Timing]:
+    fed = images((1, 28, 28), 60, 1000)
+    for cohort in (10, 20, 40, 80):
+        play = TimedRounds("fedavg", fed, model="mlp", cohort=cohort, epochs=1, batch=32, device="cpu", engine="vector")
+        play()
+        yield Timing(COHORT, f"{cohort} clients", fastest(play, 5) * 1e3)
+
+
+def memory() -> Iterator[Timing]:
+    """Each slice in a process of its own: a process's peak never falls."""
+    for width in (4, 8, 16, 32, 64):
+        code = f"from holdfast.bench.scaling import peak; print(peak({width}))"
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        yield Timing(MEMORY, f"slice {width}", float(found.stdout), "MB")
+
+
+def peak(width: int) -> float:
+    """Megabytes that rounds in slices of this width need, above what the process held before."""
+    fed = images((1, 28, 28), 60, 100)
+    play = TimedRounds(
+        "fedavg", fed, model="mlp", cohort=64, epochs=1, batch=32, device="cpu", engine="vector", slice=width
+    )
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far (Linux)
+    before = status("VmRSS")
+    for _ in range(3):
+        play()
+    return (status("VmHWM") - before) / 1e3
+
+
+def status(name: str) -> int:
+    """Kilobytes, from what the system says of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))

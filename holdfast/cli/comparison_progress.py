@@ -1,0 +1,87 @@
+"""One live table while many runs go on: a row per method with its progress, accuracy and difference so far."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.comparison.observers import LineLog, Observer, standing
+from holdfast.comparison.task import Task
+from holdfast.runs.history import Record
+
+
+def watcher(console: Console, quiet: bool) -> Observer:
+    """A live table in a terminal, plain lines in a log, nothing when quiet."""
+    return Observer() if quiet else LiveTable(console) if console.is_terminal else LineLog()
+
+
+@dataclass
+class LiveRow:
+    """One line of the table: how far its runs are, and what the finished ones found, by seed."""
+
+    label: str
+    beside: int  # the row that it is compared with
+    total: int  # rounds of all its runs
+    played: dict[int, int] = field(default_factory=dict)
+    accuracy: dict[int, float] = field(default_factory=dict)
+    now: str = ""
+
+
+class LiveTable(Observer):
+    """A row per method and sweep point; differences are over the seeds that both methods have finished."""
+
+    def __init__(self, console: Console) -> None:
+        self.rows: dict[int, LiveRow] = {}
+        self.live = Live(console=console, get_renderable=self.view, refresh_per_second=4)
+
+    def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
+        for task, state in zip(tasks, states, strict=True):
+            row = self.rows.setdefault(task.row, LiveRow(task.label, task.beside, 0))
+            row.total += task.config.rounds
+            if state in ("finished", "diverged"):
+                self.end(task, state, "")
+            elif state == "begun":
+                row.played[task.config.seed] = task.kept()
+        self.live.console.print(standing(tasks, states), highlight=False)
+        self.live.start()
+
+    def round(self, task: Task, record: Record) -> None:
+        row, seed = self.rows[task.row], task.config.seed
+        row.played[seed] = record.round
+        known = "" if record.test_accuracy is None else f": {100 * record.test_accuracy:.1f}%"
+        row.now = f"seed {seed}, round {record.round}{known}"
+
+    def end(self, task: Task, state: str, why: str) -> None:
+        row, seed = self.rows[task.row], task.config.seed
+        row.now = {"finished": "", "stopped": "stopped"}.get(state, f"seed {seed} diverged")
+        if state != "stopped":
+            row.played[seed] = task.config.rounds
+        if state == "finished" and task.summary()["final_accuracy"] is not None:
+            row.accuracy[seed] = task.summary()["final_accuracy"]
+
+    def close(self) -> None:
+        self.live.stop()
+
+    def view(self) -> Table:
+        about = "accuracy and difference so far, of the runs that are finished"
+        heads = ("method", "done", "runs", "accuracy", "difference", "now")
+        table = Table(
+            *heads, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=about,
+            title_justify="left",
+        )  # fmt: skip
+        for number in sorted(self.rows):
+            row = self.rows[number]
+            share = sum(row.played.values()) / row.total
+            mean = f"{100 * statistics.fmean(row.accuracy.values()):.2f}%" if row.accuracy else ""
+            other = self.rows[row.beside].accuracy if row.beside != number else {}
+            gaps = [a - other[seed] for seed, a in row.accuracy.items() if seed in other]
+            gap = f"{100 * statistics.fmean(gaps):+.2f}" if gaps else ""
+            table.add_row(Text(row.label), f"{share:.0%}", str(len(row.accuracy)), mean, gap, row.now)
+        return table

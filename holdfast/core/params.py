@@ -1,0 +1,155 @@
+"""Things a user can name in a string: parts, splits and models.
+
+Each is a frozen dataclass whose fields are its parameters. A parameter states its default, its meaning and its
+range once, with ``param``; making the object checks them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
+
+from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.expression import Call, Value, parse, show
+
+T = TypeVar("T", bound="Named")
+
+
+def param(
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A parameter: ``low <= value <= high``, ``above < value < below``, or one of ``choices``."""
+    limits = {"low": low, "high": high, "above": above, "below": below}
+    metadata = {"doc": doc, "choices": choices, **{k: v for k, v in limits.items() if v is not None}}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Named:
+    """The base of everything named: its parameters are checked when it is made."""
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            object.__setattr__(self, f.name, checked(self.name, f, getattr(self, f.name)))
+
+    def __str__(self) -> str:
+        """As ``parse`` reads it: every parameter that differs from its default."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return str(Call(self.name, (), changed))
+
+
+def limits(f: Field[Any]) -> str:
+    """A parameter's range in words: ``in [0, 1]``, ``above 0``, ``one of samples, uniform``."""
+    m = f.metadata
+    if m.get("choices") and str(f.type).startswith("float"):
+        return limits_of(m) + " or " + " or ".join(m["choices"])
+    return "one of " + ", ".join(m["choices"]) if m.get("choices") else limits_of(m)
+
+
+def limits_of(m: Mapping[str, Any]) -> str:
+    if {"low", "high"} <= m.keys():
+        return f"in [{m['low']}, {m['high']}]"
+    if {"above", "high"} <= m.keys():
+        return f"in ({m['above']:g}, {m['high']:g}]"
+    if {"low", "below"} <= m.keys():
+        return f"in [{m['low']:g}, {m['below']:g})"
+    if {"above", "below"} <= m.keys():
+        return f"in ({m['above']:g}, {m['below']:g})"
+    words = {"low": "at least", "high": "at most", "above": "above", "below": "below"}
+    return " and ".join(f"{words[k]} {m[k]:g}" for k in words if k in m)
+
+
+def checked(owner: str, f: Field[Any], value: Any) -> Any:
+    """The value of a parameter in its type, or an error that names owner, parameter and range."""
+    kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
+    if value is None:
+        if "None" in kind:
+            return None
+    elif kind.startswith("bool"):
+        if isinstance(value, bool):
+            return value
+    elif kind.startswith("int"):
+        if isinstance(value, int) and not isinstance(value, bool) and within(f, value):
+            return value
+        if isinstance(value, float) and value.is_integer() and within(f, value):
+            return int(value)
+    elif kind.startswith("float"):
+        if isinstance(value, str) and value in f.metadata.get("choices", ()):
+            return value
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if number and math.isfinite(value) and within(f, value):
+            return float(value)
+    elif kind.startswith("str"):
+        if isinstance(value, str) and (not f.metadata.get("choices") or value in f.metadata["choices"]):
+            return value
+    elif kind.startswith("tuple"):
+        value = (value,) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+        if isinstance(value, (tuple, list)) and all(isinstance(v, (int, float)) and within(f, v) for v in value):
+            return tuple(value)
+    else:
+        return value
+    noun = {
+        "tuple": "a number or a list of numbers",
+        "int": "a whole number",
+        "float": "a number",
+        "bool": "true or false",
+        "str": "",
+    }
+    base = kind.split(" |")[0].split("[")[0]
+    what = f"{noun.get(base, base)} {limits(f)}".strip() or "a word"
+    raise HoldfastError(f"{owner}: {f.name} must be {what}, not {show(value)}")
+
+
+def within(f: Field[Any], value: float) -> bool:
+    m = f.metadata
+    return bool(
+        value >= m.get("low", -math.inf)
+        and value <= m.get("high", math.inf)
+        and value > m.get("above", -math.inf)
+        and value < m.get("below", math.inf)
+    )
+
+
+def build(call: Call, known: Mapping[str, type[T]], kind: str) -> T:
+    """Make the named thing that a call asks for."""
+    if call.name not in known:
+        raise unknown(kind, call.name, known)
+    return make(known[call.name], call.args, call.kwargs)
+
+
+def make(cls: type[T], args: tuple[Value, ...], kwargs: Mapping[str, Value]) -> T:
+    """Call ``cls`` with arguments that a user wrote, naming those it does not have."""
+    names = [f.name for f in fields(cls)]
+    if len(args) > len(names):
+        takes = f"takes {len(names)} ({', '.join(names)})" if names else "takes none"
+        raise HoldfastError(f"{cls.name}: {len(args)} arguments given, it {takes}")
+    given: dict[str, Value] = dict(zip(names, args, strict=False))
+    for key, value in kwargs.items():
+        if key not in names:
+            raise unknown(f"parameter of {cls.name}", key, names or ["(it has none)"])
+        if key in given:
+            raise HoldfastError(f"{cls.name}: {key} is given twice")
+        given[key] = value
+    for f in fields(cls):
+        if f.default is MISSING and f.name not in given:
+            raise HoldfastError(f"{cls.name}: {f.name} is needed: {f.metadata['doc']}")
+    return cls(**given)
+
+
+def one(text: str, kind: str) -> Call:
+    """Read a string that must be a single call."""
+    calls = parse(text)
+    if len(calls) != 1:
+        raise HoldfastError(f"{text!r} is a sum, but a {kind} is one name with its parameters")
+    return calls[0]

@@ -1,0 +1,87 @@
+"""Which sample goes into which batch: a function of (seed, round, trip, client) and nothing else.
+
+In every pass over its data a client sees each sample once, in an order sorted by hashed keys; the last batch of a pass
+may be smaller. With ``epochs`` a round is so many passes. With ``steps`` a round is one "epoch" of so many steps, and
+passes follow one another underneath.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.core import rng
+
+PLACES = 30  # bits for the place of a sample among a client's
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The batches of a cohort, padded to the largest client: ``index[c, e, s, b]`` counts where ``mask`` is true."""
+
+    index: Tensor  # [C, E, S, B] sample numbers
+    mask: Tensor  # [C, E, S, B]
+    steps: list[int]  # [C] steps per epoch; a client is idle at the end of an epoch
+
+    @property
+    def epochs(self) -> int:
+        return self.index.shape[1]
+
+    def to(self, device: torch.device) -> BatchPlan:
+        return BatchPlan(self.index.to(device), self.mask.to(device), self.steps)
+
+    def pick(self, rows: list[int]) -> BatchPlan:
+        """The plan of these clients, in this order."""
+        return BatchPlan(self.index[rows], self.mask[rows], [self.steps[i] for i in rows])
+
+    def rows(self, start: int, stop: int) -> BatchPlan:
+        """The plan of some of the clients, padded to the largest among them."""
+        most = max(self.steps[start:stop])
+        return BatchPlan(self.index[start:stop, :, :most], self.mask[start:stop, :, :most], self.steps[start:stop])
+
+
+def plan(
+    owned: Tensor,
+    n: Tensor,
+    client: Tensor,
+    *,
+    words: tuple[int, ...],
+    batch: int,
+    epochs: int,
+    steps: int | None,
+) -> BatchPlan:
+    """Deal the samples ``owned[c, :n[c]]`` of each client into batches; ``words`` are seed, round and trip.
+
+    Computed in NumPy: the arrays are so small that PyTorch would spend longer on beginning.
+    """
+    device = owned.device
+    own, held, who = (t.cpu().numpy() for t in (owned, n, client))
+    clients, most = own.shape
+    size = max(1, min(batch, most))
+    per_pass = -(-held // size)  # [C] batches in one pass
+    counts = [int(s) for s in per_pass.tolist()]
+    shape = (epochs, max(counts)) if steps is None else (1, steps)
+    each = np.full_like(per_pass, shape[1]) if steps is None else per_pass
+    passes, place = np.divmod(np.arange(shape[0] * shape[1]).reshape(shape), each[:, None, None])  # [C, E, S]
+    order = _orders(own, held, who, words, 1 + int(passes.max()) if passes.size else 0)
+    spot = place[..., None] * size + np.arange(size)  # [C, E, S, B] place in the pass
+    mask = spot < held[:, None, None, None]
+    flat = (passes[..., None] * most + np.minimum(spot, most - 1)).reshape(clients, -1)
+    index = np.take_along_axis(order.reshape(clients, -1), flat, 1).reshape(spot.shape)
+    taken = counts if steps is None else [steps] * clients
+    return BatchPlan(torch.from_numpy(index).to(device), torch.from_numpy(mask).to(device), taken)
+
+
+def _orders(own: np.ndarray, held: np.ndarray, who: np.ndarray, words: tuple[int, ...], passes: int) -> np.ndarray:
+    """[C, passes, n]: each client's samples, in a new order every pass; padding comes last."""
+    seed, *rest = words
+    k = rng.numbers(seed, rng.ORDER, *rest, who[:, None], np.arange(passes))  # [C, passes]
+    place = np.arange(own.shape[1])
+    draw = rng.numbers(k[..., None], place)
+    draw = np.where(place < held[:, None, None], draw, rng.MASK + 1)
+    # Sorted together with their places, which decide between equal draws: faster than a stable argsort.
+    order = np.sort(draw << PLACES | place, axis=-1) & ((1 << PLACES) - 1)
+    return np.take_along_axis(np.broadcast_to(own[:, None], order.shape), order, 2)

@@ -1,0 +1,49 @@
+"""FedCM: every local step mixes in the last global update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.core.params import param
+from holdfast.method.part import Client, Part, Round, Tensors
+
+
+@dataclass(frozen=True)
+class FedCM(Part):
+    """Client-level momentum (Alg. 2 of the paper):
+
+        direction = alpha * g + (1 - alpha) * D
+        D  <-  -update / mean_i(sum_k eta_k)
+
+    ``D`` is the last global update as a gradient. For plain SGD its denominator is ``lr * K`` of the round it came
+    from; under rescaled rates or unequal K it is, per coordinate, the cohort's mean of the rates applied. A
+    coordinate that nobody moved has D = 0, and so has every coordinate in the first round.
+    """
+
+    name = "fedcm"
+    paper = "Xu et al. 2021, FedCM: Federated Learning with Client-level Momentum"
+
+    alpha: float = param(0.1, "weight of the client's own gradient; 1 is FedAvg", above=0, high=1)
+
+    def init_server(self, w: Tensor, N: int) -> Tensors:
+        return {"D": torch.zeros_like(w)}
+
+    def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
+        return {"D": s["D"]}
+
+    def begin(self, c: Client) -> Tensors:
+        return {"eta": c.zeros_eta()}
+
+    def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        mixed = self.alpha * g + (1 - self.alpha) * c.message["D"]
+        return mixed, {"eta": c.local["eta"] + c.eta}
+
+    def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
+        return {"eta": c.local["eta"]}, {}
+
+    def absorb(self, s: Tensors, r: Round) -> Tensors:
+        eta = r.mean(r.uploads["eta"])
+        return {"D": torch.where(eta > 0, -r.update / torch.where(eta > 0, eta, 1.0), 0.0)}

@@ -1,0 +1,158 @@
+"""Trackers: the figures of every round, logged live for TensorBoard or MLflow with ``--track``.
+
+TensorBoard's event files lie in ``tensorboard/`` of the run. MLflow gets a small database in ``mlflow/`` of the run,
+or the user's own server where a tracking URI is set. Tracking is no part of what a run computes: a resumed run goes on
+with its tracker, or begins or ends to track, and stays the same run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.core.errors import HoldfastError
+from holdfast.method.config import Config
+from holdfast.runs.history import Record
+
+TENSORBOARD, MLFLOW = "tensorboard", "mlflow"  # the names of the trackers, and of their folders in a run
+NEEDS = {TENSORBOARD: ("tensorboard",), MLFLOW: ("mlflow", "sqlalchemy", "alembic")}
+FIGURES = ("test_accuracy", "test_loss", "train_loss", "seconds", "upload_bytes", "download_bytes")
+OWN_STORE, RUN_ID, ARTIFACTS = "mlflow.db", "run_id", "artifacts"
+
+
+class Tracker(Protocol):
+    """Where the figures of rounds go."""
+
+    def log(self, round: int, figures: dict[str, float]) -> None: ...
+
+    def close(self, finished: bool) -> None: ...
+
+
+def figures(record: Record) -> dict[str, float]:
+    """What is logged of a round: the numbers of its record, and its drift as ``drift/cosine``, ..."""
+    known = {name: getattr(record, name) for name in FIGURES}
+    drift = {f"drift/{name}": value for name, value in record.drift.items()}
+    return {name: float(value) for name, value in (known | drift).items() if value is not None}
+
+
+def require(config: Config, folder: Path | None) -> None:
+    """Find out before anything starts whether the run can be tracked."""
+    if config.track is None:
+        return
+    if folder is None:
+        raise HoldfastError(f"track={config.track} needs the folder of the run: give out")
+    lacking = [name for name in NEEDS[config.track] if find_spec(name) is None]
+    if lacking:
+        raise HoldfastError(
+            f"--track {config.track} needs the package {lacking[0]}: pip install 'holdfast[{config.track}]'"
+        )
+
+
+@contextmanager
+def tracked(
+    config: Config, folder: Path | None, done: int, on_round: Callable[[Record], None]
+) -> Iterator[Callable[[Record], None]]:
+    """Within this block ``on_round`` also logs; the tracker learns at the end whether the run finished."""
+    if config.track is None or folder is None or done >= config.rounds:
+        yield on_round
+        return
+    tracker: Tracker = MLflow(config, folder, done) if config.track == MLFLOW else TensorBoard(folder, done)
+    last = done
+
+    def both(record: Record) -> None:
+        nonlocal last
+        last = record.round
+        tracker.log(record.round, figures(record))
+        on_round(record)
+
+    try:
+        yield both
+    finally:
+        tracker.close(last >= config.rounds)
+
+
+class TensorBoard:
+    """Scalars in event files, in fp32. What rounds after the checkpoint had logged is purged when a run is resumed."""
+
+    def __init__(self, folder: Path, done: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(folder / TENSORBOARD), purge_step=done + 1 if done else None)
+
+    def log(self, round: int, figures: dict[str, float]) -> None:
+        for name, value in figures.items():
+            self.writer.add_scalar(name, value, round)
+        self.writer.flush()
+
+    def close(self, finished: bool) -> None:
+        self.writer.close()
+
+
+class MLflow:
+    """Metrics of one MLflow run, named after the folder; its parameters are the settings."""
+
+    def __init__(self, config: Config, folder: Path, done: int) -> None:
+        self.mlflow: Any = import_module("mlflow")
+        home = folder / MLFLOW
+        home.mkdir(exist_ok=True)
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
+        users = self.mlflow.is_tracking_uri_set()
+        self.uri = self.mlflow.get_tracking_uri() if users else own_store(home)
+        with self._answering():
+            self.client = self.mlflow.MlflowClient(self.uri)
+            self.run = self._begin(config, home, done)
+
+    def _begin(self, config: Config, home: Path, done: int) -> str:
+        """The id of a new run with the settings as its parameters, or of the one that a resumed run had."""
+        kept = home / RUN_ID
+        if done and kept.exists():
+            known = kept.read_text(encoding="utf-8").strip()
+            self.client.update_run(known, status="RUNNING")
+            return known
+        run: str = self.client.create_run(self._experiment(home), run_name=home.parent.name).info.run_id
+        kept.write_text(run + "\n", encoding="utf-8")
+        for name, value in asdict(config).items():
+            if value is not None:
+                self.client.log_param(run, name, value)
+        return run
+
+    def _experiment(self, home: Path) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "holdfast")
+        found = self.client.get_experiment_by_name(name)
+        if found is not None:
+            known: str = found.experiment_id
+            return known
+        made: str = self.client.create_experiment(name, artifact_location=(home / ARTIFACTS).resolve().as_uri())
+        return made
+
+    def log(self, round: int, figures: dict[str, float]) -> None:
+        make, now = self.mlflow.entities.Metric, int(1000 * time.time())
+        with self._answering():
+            self.client.log_batch(self.run, [make(name, value, now, round) for name, value in figures.items()])
+
+    def close(self, finished: bool) -> None:
+        with self._answering():
+            self.client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except self.mlflow.MlflowException as error:
+            what = " ".join(str(error).split())[:200]
+            raise HoldfastError(
+                f"MLflow at {self.uri} refuses: {what}; mend that, or go on without it: --resume --set track=none"
+            ) from error
+
+
+def own_store(home: Path) -> str:
+    """A database of the run's own."""
+    return f"sqlite:///{(home / OWN_STORE).resolve()}"

@@ -1,0 +1,35 @@
+"""Looking into a run: a part that changes nothing and keeps what the clients did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from holdfast.method.part import Client, Part, Round, Tensors
+from holdfast.training.round import Trainer
+
+
+@dataclass(frozen=True)
+class Recorder(Part):
+    """Keeps of the last round: every client's delta, its mean learning rate, and the server's update."""
+
+    name = "watch"
+    internal = True
+
+    def begin(self, c: Client) -> Tensors:
+        return {"sum": c.lr * 0, "steps": c.lr * 0}
+
+    def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        return g, {"sum": c.local["sum"] + c.eta.mean(), "steps": c.local["steps"] + 1}
+
+    def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
+        return {"rate": c.local["sum"] / c.local["steps"]}, {}
+
+    def absorb(self, s: Tensors, r: Round) -> Tensors:
+        return {"ids": r.ids, "deltas": r.deltas, "rates": r.uploads["rate"], "update": r.update}
+
+
+def seen(simulation: Trainer) -> Tensors:
+    """What the watch kept of the last round."""
+    return simulation.server.states[Recorder.name]

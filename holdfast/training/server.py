@@ -1,0 +1,63 @@
+"""The server's half of a round: broadcast, aggregate, absorb, step, serve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from holdfast.engines.client_update import PerPart
+from holdfast.method.method import Method
+from holdfast.method.part import Round
+from holdfast.models.net import Net
+from holdfast.parts.mean import Mean
+
+
+class Server:
+    """The global model and the parts' states at the server."""
+
+    def __init__(self, net: Net, method: Method, clients: int, server_lr: float) -> None:
+        self.net, self.method, self.N, self.server_lr = net, method, clients, server_lr
+        self.w = net.initial.clone()
+        self.states: PerPart = {p.name: p.init_server(self.w, clients) for p in method.filling("init_server")}
+
+    def messages(self) -> PerPart:
+        """What every client is sent beside the model."""
+        return {p.name: p.broadcast(self.states.get(p.name, {}), self.w) for p in self.method.filling("broadcast")}
+
+    def weights(self, n: Tensor) -> Tensor:
+        """What each client of a cohort weighs in the mean."""
+        part = self.method.single("aggregate")
+        uniform = part.weights == "uniform" if isinstance(part, Mean) else self.method.uniform
+        weights = torch.ones_like(n, dtype=torch.float64) if uniform else n.to(torch.float64)
+        return (weights / weights.sum()).to(self.w.dtype)
+
+    def close(self, r: Round, uploads: PerPart) -> None:
+        """Aggregate the deltas, let every part absorb the round, and move the model."""
+        part = self.method.single("aggregate")
+        update = part.aggregate(r.own(uploads.get(part.name, {}))) if part else r.mean(r.deltas)
+        r = replace(r, update=update)
+        for p in self.method.filling("absorb"):
+            self.states[p.name] = p.absorb(self.states.get(p.name, {}), r.own(uploads.get(p.name, {})))
+        step = self.method.single("server_step")
+        if step is None:
+            self.w = r.w + self.server_lr * r.update
+        else:
+            self.w = step.server_step(self.states.get(step.name, {}), r.own(uploads.get(step.name, {})))
+        for p in self.method.filling("tune"):
+            state, own = self.states.get(p.name, {}), r.own(uploads.get(p.name, {}))
+            self.w, self.states[p.name] = p.tune(state, own, self.w)
+
+    def digest(self, r: Round, sums: PerPart) -> None:
+        """Let parts learn from a survey of all clients."""
+        for name, uploads in sums.items():
+            part = next(p for p in self.method.parts if p.name == name)
+            self.states[name] = part.digest(self.states.get(name, {}), r.own(uploads))
+
+    def served(self) -> Tensor:
+        """The model to evaluate and hand out."""
+        w = self.w
+        for p in self.method.filling("serve"):
+            w = p.serve(self.states.get(p.name, {}), w)
+        return w

@@ -1,0 +1,87 @@
+"""Clients side by side are the clients one after the other; long runs compile, and stay as they were decided."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+import holdfast
+from holdfast.engines import choose
+from holdfast.engines.choose import MANY, compiles, workers
+from holdfast.method.config import Config, read_config
+
+SETTINGS = {"rounds": 2, "clients": 6, "cohort": 4, "epochs": 1, "model": "cnn(width=4)", "engine": "loop"}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold+fedbug(0.4)", "fnr(0.5)", "fedagg", "fednlr+moon", "ccvr"])
+def test_workers_change_nothing(method):
+    settings = SETTINGS | ({"public": 0.1} if method.startswith("fnr") else {})
+    one = holdfast.run(method, workers=1, **settings)
+    three = holdfast.run(method, workers=3, **settings)
+    assert torch.equal(one.w, three.w)
+    assert [r.train_loss for r in one.history] == [r.train_loss for r in three.history]
+
+
+def test_dropout_is_the_same_in_every_thread():
+    model = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(16, 10)
+    )
+    settings = {k: v for k, v in SETTINGS.items() if k != "model"}
+    found = [holdfast.run("fedavg", model=model, workers=n, **settings).w for n in (1, 4)]
+    assert torch.equal(*found)
+
+
+def test_an_error_in_a_worker_reaches_the_user(monkeypatch):
+    def fail(*_: object) -> None:
+        raise holdfast.HoldfastError("a client fails")
+
+    monkeypatch.setattr("holdfast.engines.client_update.ClientUpdate.end", fail)
+    with pytest.raises(holdfast.HoldfastError, match="a client fails"):
+        holdfast.run("fedavg", workers=2, **SETTINGS)
+
+
+def test_how_many_workers():
+    assert workers(5, False, "cuda", 2) == 5
+    assert workers(None, True, "cuda", 10) == 1
+    assert workers(None, False, "cpu", 10) == 1
+    assert workers(None, True, "cpu", 10) == min(10, torch.get_num_threads())
+
+
+def test_when_a_step_is_compiled(monkeypatch):
+    assert compiles(True, "cpu", 1)
+    assert not compiles(False, "cuda", 10**9)
+    assert compiles(None, "cuda", 1)
+    monkeypatch.setattr(choose.shutil, "which", lambda name: "/usr/bin/g++")
+    assert compiles(None, "cpu", MANY)
+    assert not compiles(None, "cpu", MANY - 1)
+    monkeypatch.setattr(choose.shutil, "which", lambda name: None)
+    assert not compiles(None, "cpu", MANY)
+
+
+def test_a_resumed_run_does_not_decide_anew(tmp_path):
+    """With its new number of rounds the run would compile; it goes on as it began."""
+    settings = {"clients": 4, "cohort": 2, "epochs": 1, "model": "linear", "engine": "vector"}
+    holdfast.run("fedavg", rounds=1, out=tmp_path / "run", **settings)
+    assert read_config(tmp_path / "run" / "config.toml")["compile"] is False
+    stopped: list[bool] = []
+
+    def stop() -> bool:
+        stopped.append(True)
+        return True
+
+    result = holdfast.run(out=tmp_path / "run", resume=True, rounds=10**6, stop=stop)
+    assert result.config.compile is False
+    assert Config(**read_config(tmp_path / "run" / "config.toml")).compile is False
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="no C++ compiler")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # of PyTorch's own imports
+def test_a_compiled_run_on_the_cpu_is_the_run():
+    settings = {"rounds": 2, "clients": 5, "cohort": 3, "epochs": 2, "model": "mlp(width=8)", "precision": "fp64"}
+    method = "scaffold+fedbug(0.4)+clip(1)"
+    loop = holdfast.run(method, engine="loop", **settings)
+    compiled = holdfast.run(method, engine="vector", compile=True, **settings)
+    moved = (loop.w - loop.net.initial).norm()
+    assert float((compiled.w - loop.w).norm() / moved) < 1e-12

@@ -1,0 +1,162 @@
+"""Methods on Flower: the same history as in simulation, message by message."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.flower_toys import SMALL, MemoryGrid, on_grid
+from holdfast import HoldfastError, run
+from holdfast.flower.app import client_config, node
+from holdfast.flower.array_codec import KINDS, Refused, pack, spec, unpack, unpack_any
+from holdfast.flower.environment import environment
+from holdfast.flower.node_data import clients_of, dealt
+from holdfast.method.config import Config
+from holdfast.method.part import parts
+from holdfast.method.recipes import RECIPES
+
+PUBLIC = ("fnr", "feddf")
+OWN: dict[str, dict] = {}
+
+METHODS = {
+    "fedavg": {},
+    "scaffold": {},
+    "feddyn(0.01)": {},
+    "fedbug(0.4)+fednlr": {},
+    "fedagg": {},
+    "fedagg(mode=fixed_point, sweeps=1)": {"rounds": 1},
+    "fnr(epochs=2)": {"public": 0.05},
+    "fedmrur": {},
+    "moon+ccvr": {},
+    "prox+fedavgm": {"split": "dirichlet(0.5)+noise(0.5)", "clip": 5.0, "weight_decay": 1e-4},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_history_as_in_simulation(method):
+    expected = run(method, engine="loop", **SMALL | METHODS[method])
+    found = on_grid(method, **METHODS[method])
+    for a, b in zip(found.history, expected.history, strict=True):
+        assert (a.cohort, a.skipped, a.failed, a.reset) == (b.cohort, [], {}, [])
+        assert (a.upload_bytes, a.download_bytes) == (b.upload_bytes, b.download_bytes)
+        assert a.train_loss == pytest.approx(b.train_loss, rel=1e-5)
+        assert a.test_loss == pytest.approx(b.test_loss, rel=1e-5)
+        assert a.test_accuracy == pytest.approx(b.test_accuracy, abs=0.01)
+    torch.testing.assert_close(found.w, expected.w, rtol=1e-4, atol=1e-5)
+
+
+def test_several_clients_on_a_node():
+    expected = run("scaffold+fedbug(0.4)", engine="loop", **SMALL)
+    grid = MemoryGrid({**SMALL, "method": "scaffold+fedbug(0.4)"}, 2)
+    found = on_grid("scaffold+fedbug(0.4)", grid, nodes=2)
+    assert [r.cohort for r in found.history] == [r.cohort for r in expected.history]
+    torch.testing.assert_close(found.w, expected.w, rtol=1e-4, atol=1e-5)
+    rounds = [m.metadata.group_id for m in grid.asked if m.metadata.message_type == "train"]
+    assert max(rounds.count(t) for t in rounds) <= 2  # one message per node, however many clients it has
+
+
+OURS = {name for name, part in parts().items() if part.__module__.startswith("holdfast.")}  # not other tests' toys
+REST = sorted({*RECIPES, *OURS} - {"clip", "decay"})
+
+
+@pytest.mark.parametrize("method", REST)
+def test_every_method_runs_unchanged(method):
+    """Each part and recipe alone, two rounds, as in simulation."""
+    text = f"{method}(2)" if method == "freeze" else method
+    settings = {"rounds": 2, "epochs": 1, "public": 0.05 if method in PUBLIC else 0.0, **OWN.get(method, {})}
+    expected = run(text, engine="loop", **SMALL | settings)
+    found = on_grid(text, **settings)
+    for a, b in zip(found.history, expected.history, strict=True):
+        assert (a.cohort, a.failed, a.reset, a.upload_bytes) == (b.cohort, {}, [], b.upload_bytes)
+        assert a.test_loss == pytest.approx(b.test_loss, rel=1e-4)
+
+
+def test_nobody_has_more_samples_than_its_own():
+    """A node's federation holds its clients' samples, the server's none of them."""
+    config = Config(**SMALL)
+    whole = dealt(config)
+    seen = []
+    for partition in range(2):
+        settings = (("num-partitions", 2), ("partition-id", partition))
+        here = node(config, None, None, None, settings, "").federation
+        own = [whole.data.x[torch.from_numpy(whole.deal.client(i))] for i in range(partition, 4, 2)]
+        assert torch.equal(here.data.x, torch.cat(own))
+        assert len(here.data.test_y) == 0
+        seen.append(len(here.data.y))
+    assert sum(seen) == len(whole.data.y)
+    server = whole.only((), server=True)
+    assert len(server.data.y) == 0
+    assert len(server.data.test_y) == len(whole.data.test_y)
+
+
+def test_the_server_hands_out_public_data_once_and_gets_no_samples():
+    settings = {**SMALL, "method": "fnr+fednlr", "public": 0.05, "cohort": 4}
+    replies = []
+
+    def watch(question, reply):
+        replies.append((question.metadata.message_type, reply))
+        return reply
+
+    grid = MemoryGrid(settings, 4, watch)
+    on_grid("fnr+fednlr", grid, **{k: v for k, v in settings.items() if k != "method"})
+    public = [m for m in grid.asked if len(m.content.array_records.get("public", {}))]
+    assert [m.metadata.message_type for m in public] == ["query.enrol"] * 4
+    names = {name.partition("/")[2] for kind, r in replies if kind == "train" for name in r.content["arrays"]}
+    assert names == {"delta", "loss", "uploads/fnr/norms", "uploads/fnr/accuracy"}  # FedNLR sends nothing of its own
+
+
+def test_a_node_takes_paths_from_its_own_settings_and_never_from_the_run():
+    config = client_config({"data-dir": "/etc", "device": "cuda", "lr": 1}, {"data_dir": "/data", "device": "cpu"})
+    assert (config.data_dir, config.device, config.lr) == ("/data", "cpu", 1.0)
+    assert client_config({"data_dir": "/etc"}, {}).data_dir is None
+
+
+def test_a_node_without_a_place_says_so():
+    with pytest.raises(HoldfastError, match="partition-id=0 num-partitions=3"):
+        clients_of(Config(), {"partition-id": 3, "num-partitions": 3})
+
+
+@pytest.mark.parametrize(
+    ("terms", "why"),
+    [
+        ({"min_clients": 5}, "more than the cohort of 3"),
+        ({"on_failure": "shrug"}, "one of continue, retry"),
+        ({"timeout": 0.0}, "above 0"),
+        ({"personal": 2}, "is for simulation"),
+        ({"nodes": 9}, "9 nodes for 4 clients"),
+    ],
+)
+def test_bad_terms_are_refused(terms, why):
+    with pytest.raises(HoldfastError, match=why):
+        on_grid("fedavg", MemoryGrid({**SMALL, "method": "fedavg"}, 4), **terms)
+
+
+@given(st.binary(max_size=400), st.sampled_from(sorted(KINDS)), st.lists(st.integers(0, 9), max_size=3))
+def test_no_bytes_break_the_reader(data, kind, shape):
+    """Whatever arrives is decoded or refused, and what is decoded is what was announced."""
+    record = ArrayRecord({"x": Array(kind, tuple(shape), "numpy.ndarray", data)})
+    try:
+        found = unpack_any(record, "it")["x"]
+    except Refused:
+        return
+    assert (tuple(found.shape), found.dtype) == (tuple(shape), KINDS[kind])
+
+
+@given(st.sampled_from(sorted(KINDS)), st.lists(st.integers(0, 4), max_size=3))
+def test_tensors_travel_unchanged(kind, shape):
+    t = (torch.arange(math.prod(shape)) % 2).reshape(shape).to(KINDS[kind])
+    assert torch.equal(unpack(pack({"x": t}), spec({"x": t}), "it")["x"], t)
+
+
+def test_quiet_unless_the_user_asks(monkeypatch, tmp_path):
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
+    monkeypatch.delenv("FLWR_DISABLE_UPDATE_CHECK", raising=False)
+    env = environment(tmp_path, 3)
+    assert (env["FLWR_TELEMETRY_ENABLED"], env["FLWR_DISABLE_UPDATE_CHECK"]) == ("1", "1")
+    assert env["FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION"] == "1"
+    assert env["FLWR_HOME"] == str(tmp_path)

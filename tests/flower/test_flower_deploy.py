@@ -1,0 +1,211 @@
+"""Real processes on the loopback: a SuperLink, SuperNodes and a run; some of them are killed.
+
+Flower's nodes look for messages every 3 s and start a process for each, so that a round takes many seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from holdfast import run
+from holdfast.flower import certificates
+from holdfast.flower.local_cluster import LinkSecurity, LocalCluster, deploy
+from holdfast.flower.processes import family
+from holdfast.method.config import Config
+from holdfast.runs.history import read_history
+
+SMALL = {"clients": 2, "cohort": 2, "epochs": 1, "model": "mlp", "device": "cpu"}
+HOLDFAST = [sys.executable, "-m", "holdfast"]
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """Temporary files go to a folder of the test, by which its processes are known; none may be left."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    yield tmp_path
+    assert not left_over(tmp_path)
+
+
+def left_over(folder):
+    """Processes whose environment names a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"FLWR_HOME={folder}".encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def settings(method, **more):
+    config = Config(**{**SMALL, **more, "method": method, "engine": "flower"})
+    return {k: v for k, v in asdict(config).items() if v is not None}
+
+
+def history(out):
+    path = out / "history.jsonl"
+    lines = path.read_bytes().count(b"\n") if path.exists() else 0
+    return read_history(path, lines) if lines else []
+
+
+def same(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        assert (a.cohort, a.failed, a.reset) == (b.cohort, {}, [])
+        assert (a.upload_bytes, a.download_bytes) == (b.upload_bytes, b.download_bytes)
+        assert a.test_loss == pytest.approx(b.test_loss, rel=1e-5)
+        assert a.train_loss == pytest.approx(b.train_loss, rel=1e-5)
+
+
+def kill(local, name):
+    """SIGKILL to one of the processes and all that it has started."""
+    root = local.processes.running[name].pid
+    for pid in {root, *(pid for pid, parents in family().items() if root in parents)}:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_two_trips_over_tls_with_keys_and_intruders_refused(work):
+    """FNR-FL as in simulation. A node with an unknown key, one without any and one without TLS are turned away."""
+    intruders = {}
+
+    def on_start(local):
+        certificates.node_key(work / "unknown")
+        command = local.node_command(0, work / "unknown")
+        secret = command.index("--auth-supernode-private-key")
+        open_link = [w for w in command[:secret] if w not in ("--root-certificates", str(local.certs / "ca.crt"))]
+        intruders["unknown key"] = local.processes.start("unknown", [*command, "--max-retries", "1"])
+        intruders["no key"] = local.processes.start("nokey", [*command[:secret], "--max-retries", "1"])
+        intruders["no TLS"] = local.processes.start("plain", [*open_link, "--insecure", "--max-retries", "1"])
+
+    how = {"public": 0.05, "rounds": 1}
+    out = work / "run"
+    codes = {}
+
+    def on_wait():
+        codes.update({name: p.poll() for name, p in intruders.items()})
+
+    terms = {"timeout": 120.0}
+    deploy(settings("fnr(epochs=1)", **how) | terms, out, 2, LinkSecurity(tls=True, auth=True), 0, on_start, on_wait)
+    assert all(codes.values()), codes  # each ended by itself, with an error
+    same(history(out), run("fnr(epochs=1)", engine="loop", **SMALL | how).history)
+    assert json.loads((out / "summary.json").read_text())["failed_updates"] == 0
+
+
+def test_a_node_killed_in_mid_round_and_the_server_killed_between_rounds(work):
+    """The round goes on without the node; it comes back under a new id, with its state; the server resumes."""
+    out, done = work / "run", []
+    places = {}
+
+    def on_start(local):
+        places["local"] = local
+
+    def on_wait():
+        local, rounds = places["local"], len(history(out))
+        if rounds == 1 and not done and "ROUND 2" in (local.work / "node-1.log").read_text():
+            kill(local, "node-1")
+            local.processes.stop("node-1")
+            local.start_node(1)
+            done.append("node")
+        if rounds == 3 and done == ["node"]:
+            kill(local, "superlink")
+            done.append("server")
+
+    deploy(settings("scaffold", rounds=4) | {"timeout": 40.0}, out, 2, LinkSecurity(), 1, on_start, on_wait)
+    assert done == ["node", "server"]
+    found = history(out)
+    assert [list(r.failed) for r in found] == [[], [1], [], []]
+    assert [r.reset for r in found] == [[]] * 4
+    assert [r.cohort for r in found] == [[0, 1]] * 4
+    assert found[-1].test_loss < found[0].test_loss
+
+
+TROUBLE = """
+import time
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from flwr.clientapp import ClientApp
+
+from holdfast.flower.messages import TRAIN
+
+
+def trouble(message, context):
+    reply, client = good(message, context), context.node_config["partition-id"]
+    if message.metadata.message_type != TRAIN:
+        return reply
+    if client == 0:
+        raise RuntimeError("no more disk")
+    if client == 1:
+        arrays = {**reply.content["arrays"], "1/delta": Array(np.zeros(3, "float32"))}
+        reply.content["arrays"] = ArrayRecord(arrays)
+    if client == 2:
+        time.sleep(60)
+    return reply
+
+
+class Troubled(ClientApp):
+    def __call__(self, message, context):
+        return trouble(message, context)
+
+
+good, app = app, Troubled()
+"""
+
+
+def test_the_app_of_deploy_init_with_own_data_and_with_clients_that_fail(work):
+    """Four nodes with files of their own: one raises, one sends another shape, one is late, the fourth is well."""
+    x, y = load_digits(return_X_y=True)
+    x = x.astype("float32") / 16
+    np.savez(work / "test.npz", x=x[1000:], y=y[1000:])
+    app, out = work / "app", work / "run"
+    words = ["deploy", "init", app, "--method", "fedavg", "--data", "own", "--classes", "10", "--nodes", "4"]
+    words += ["--epochs", "1", "--rounds", "1", "--cohort", "4", "--timeout", "40", "--model", "linear"]
+    subprocess.run([*HOLDFAST, *map(str, words)], check=True, timeout=60)
+    project = app / "pyproject.toml"
+    project.write_text(project.read_text().replace("runs/federation", str(out)))
+    client = app / "federation" / "client_app.py"
+    client.write_text(client.read_text() + TROUBLE)
+    local = LocalCluster(work / "flower", out, 4, LinkSecurity())
+    local.processes.env["HOLDFAST_TEST"] = str(work / "test.npz")
+    with local.processes:
+        local.start_link()
+        for number in range(4):
+            np.savez(work / f"{number}.npz", x=x[number:1000:4], y=y[number:1000:4])
+            local.start_node(number, samples=str(work / f"{number}.npz"))
+        local.launch(app)
+        deadline = time.monotonic() + 200
+        while not (out / "summary.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.5)
+    (record,) = history(out)
+    assert record.failed[0].startswith("its app raised an exception")
+    assert record.failed[1] == "refused: its update 1/delta is float32[3], not float32[650]"
+    assert record.failed[2] == "no reply within 40 s"
+    assert sorted(record.failed) == [0, 1, 2]
+    assert record.test_accuracy > 0.15
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_leaves_no_process_behind(work, how):
+    words = ["deploy", "local", "fedavg", "--nodes", "2", "--out", str(work / "run")]
+    process = subprocess.Popen([*HOLDFAST, *words], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while len(left_over(work)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert len(left_over(work)) >= 3
+    process.send_signal(how)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.strip().endswith("holdfast: stopped")

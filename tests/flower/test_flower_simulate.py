@@ -1,0 +1,77 @@
+"""The engine ``flower``: Flower's simulation runtime with Ray, on the loopback alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast import HoldfastError, federate, load, run
+from holdfast.runs.history import read_history
+
+SMALL = {"clients": 4, "cohort": 2, "epochs": 1, "rounds": 3, "device": "cpu"}
+HOLDFAST = [sys.executable, "-m", "holdfast", "run"]
+
+
+def flags(**values):
+    return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def listening(pids):
+    """The addresses on which processes wait for connections, as the kernel writes them."""
+    sockets = set()
+    for pid in pids:
+        for entry in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                sockets.add(str(entry.readlink()))
+            except OSError:
+                continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                found.add(words[1].split(":")[0])
+    return found
+
+
+def marked(word):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if word.encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def test_the_engine_flower_gives_the_history_of_the_loop_and_resumes(tmp_path, monkeypatch):
+    """A stateful method, stopped after two rounds and resumed in a new process; nothing listens beyond the loopback."""
+    monkeypatch.setenv("HOLDFAST_TEST_MARK", str(tmp_path))
+    out = tmp_path / "run"
+    first = [*HOLDFAST, "scaffold", "--engine", "flower", "--out", str(out), "--quiet", *flags(**SMALL | {"rounds": 2})]
+    process = subprocess.Popen(first)
+    heard, deadline = set(), time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        heard |= listening(marked(f"HOLDFAST_TEST_MARK={tmp_path}"))
+        time.sleep(0.5)
+    assert process.poll() == 0
+    assert heard
+    assert heard <= {"0100007F", "0000000000000000FFFF00000100007F"}, heard  # 127.0.0.1, also as IPv6 has it
+    again = [*HOLDFAST, "--resume", "--out", str(out), "--rounds", "3", "--json", "--quiet"]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout.splitlines()[-1])["rounds"] == 3
+    expected = run("scaffold", engine="loop", **SMALL)
+    for a, b in zip(read_history(out / "history.jsonl", 3), expected.history, strict=True):
+        assert (a.cohort, a.failed, a.reset) == (b.cohort, {}, [])
+        assert a.test_loss == pytest.approx(b.test_loss, rel=1e-5)
+
+
+def test_a_federation_of_ones_own_needs_an_app():
+    with pytest.raises(HoldfastError, match="by name"):
+        run("fedavg", federate(load("digits"), clients=4), engine="flower")

@@ -1,0 +1,38 @@
+"""The page of combinations is what running every pair gives."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.places import ROOT
+from holdfast.comparison.pairs import attempt, names, page, pairs
+
+PAGE = ROOT / "docs" / "combinations.md"
+
+
+def refusals(text: str) -> dict[str, set[str]]:
+    """What the page says each recipe is refused with."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+    return {name: set(others.split(", ")) - {"-"} for name, others in rows}
+
+
+def test_the_page_lists_every_recipe():
+    assert list(refusals(PAGE.read_text(encoding="utf-8"))) == names()
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_page_is_what_running_the_pairs_gives(name):
+    text = PAGE.read_text(encoding="utf-8")
+    listed = refusals(text)[name]
+    for first, second in [pair for pair in pairs() if pair[0] == name]:
+        why = attempt(first, second)
+        assert bool(why) == (second in listed), f"{first}+{second}: {why or 'runs'}"
+        if why:
+            assert f"- {why}: " in text
+            assert f"`{first}+{second}`" in text
+
+
+def test_the_reason_stands_with_its_sums():
+    text = page({("a", "b"): "no", ("a", "c"): "", ("b", "c"): "no"})
+    assert "- no: `a+b`, `b+c`" in text
+    assert "Of 3 pairs, 1 run and 2 are refused" in text

@@ -1,0 +1,566 @@
+"""``holdfast report``: what the page says, its files, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import statistics
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import holdfast
+from helpers.commands import call, good, lines
+from helpers.studies import EVIL, lucky, study, write
+from holdfast.cli.compare import command as compare_command
+from holdfast.cli.options import given
+from holdfast.cli.run import command as run_command
+from holdfast.comparison import tables as terminal
+from holdfast.comparison.compare import tabulate
+from holdfast.comparison.observers import Observer
+from holdfast.comparison.stats import spread
+from holdfast.comparison.tables import NEVER
+from holdfast.comparison.task import Task
+from holdfast.method.config import FIELDS
+from holdfast.reports import charts, page_tables, static_charts
+from holdfast.reports.formatting import percent, plus_minus
+from holdfast.reports.page import HOLLOW, dealt, diverged, facts, missing, tiles, wide
+from holdfast.reports.study import TARGETS, read_run, read_study
+from holdfast.runs.history import Record
+from holdfast.training.drift import MEASURES
+
+CURVES = ("test_accuracy", "test_loss", "train_loss")
+
+
+class Reader(HTMLParser):
+    """The texts and the elements of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.code = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.code = tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.code = False
+
+    def handle_data(self, data: str) -> None:
+        if not self.code:
+            self.texts.append(" ".join(data.split()))
+
+    @property
+    def text(self) -> str:
+        return " ".join(t for t in self.texts if t)
+
+    def links(self) -> list[str]:
+        return [a[k] or "" for _, a in self.tags for k in ("href", "src") if k in a]
+
+
+def read(path: Path) -> Reader:
+    return Reader(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    holdfast.run("fedbug(0.4)", out=folder, drift=True, rounds=12, epochs=2, split="dirichlet(0.2)", lr=0.2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison, with its report."""
+    folder = write(tmp_path_factory.mktemp("compare"), study())
+    holdfast.report(folder)
+    return folder
+
+
+# -- what the page says ----------------------------------------------------------------------------------------------
+def test_a_run(ran: Path) -> None:
+    page = holdfast.report(ran)
+    assert page == ran / "report.html"
+    found = read(page)
+    summary = json.loads((ran / "summary.json").read_text())
+    assert percent(summary["final_accuracy"]) in found.text
+    assert percent(summary["best_accuracy"]) in found.text
+    assert "dirichlet(0.2) over 20 clients" in found.text
+    assert "ratio of every seed" not in found.text
+    for measure in MEASURES:
+        assert measure.meaning in found.text
+    assert (ran / "config.toml").read_text().splitlines()[0] in found.text
+
+
+def test_a_comparison(compared: Path) -> None:
+    found = read(compared / "report.html")
+    made = json.loads((compared / "compare.json").read_text())
+    for e in made["entries"]:
+        final = e["accuracy"]["final"]
+        assert e["label"] in found.text
+        assert f"{100 * final['mean']:.1f} ± {100 * final['std']:.1f} %" in found.text
+    assert made["command"] in found.text
+    assert "3 seeds" in found.text
+    assert "what a run's first round takes to warm up and to compile" in found.text
+    assert "each a mean of the ratio of every seed" in found.text
+    assert "Least time" not in found.text, "it would name whoever did not pay for warming up"
+    for measure in MEASURES:
+        assert measure.meaning in found.text
+
+
+def test_every_chart_has_its_still_twin(compared: Path) -> None:
+    found = read(compared / "report.html")
+    plots = [
+        a["id"].removeprefix("plot-")
+        for tag, a in found.tags
+        if tag == "div" and (a.get("id") or "").startswith("plot-")
+    ]
+    assert len(plots) == len(set(plots)) == 1 + 2 + 3 + 1 + 1 + len(MEASURES)
+    beside = compared / "report_files"
+    assert {p.name for p in beside.iterdir()} == {f"{key}.{kind}" for key in plots for kind in ("png", "svg")}
+    for key in plots:
+        assert f"report_files/{key}.png" in found.links()
+        with Image.open(beside / f"{key}.png") as image:
+            assert image.width > 1000
+        assert ET.parse(beside / f"{key}.svg").getroot().tag.endswith("svg")
+    inline = [link for link in found.links() if link.startswith("data:image/svg+xml")]
+    assert len(inline) == len(plots)
+
+
+def test_the_page_needs_nothing_else(compared: Path) -> None:
+    found = read(compared / "report.html")
+    assert all(link.startswith(("data:", "report_files/")) for link in found.links())
+    assert not [tag for tag, a in found.tags if tag in ("link", "iframe", "object")]
+
+
+def test_the_same_study_gives_the_same_page_anywhere(compared: Path, tmp_path: Path) -> None:
+    page = tmp_path / "new" / "mine.html"
+    assert str(page) in good("report", str(compared), "--out", str(page)).out
+    assert (tmp_path / "new" / "mine_files" / "accuracy.svg").exists()
+    text = page.read_text(encoding="utf-8").replace("mine_files/", "report_files/")
+    assert text == (compared / "report.html").read_text(encoding="utf-8")
+
+
+def test_names_are_texts(tmp_path: Path) -> None:
+    made = study(("fedavg", EVIL), seeds=1, rounds=2, drift=False)
+    made["settings"] |= {"data": EVIL, "split": EVIL, EVIL: EVIL}
+    made |= {"command": EVIL, "classes": [EVIL] * 10, "device": EVIL, "date": EVIL, "holdfast": EVIL, "torch": EVIL}
+    page = holdfast.report(write(tmp_path, made))
+    found = read(page)
+    assert EVIL in found.text
+    assert sum(tag == "script" for tag, _ in found.tags) == 3  # the data, plotly, and the page's own
+    assert not [a for _, a in found.tags if "onerror" in a]
+    svg = (tmp_path / "report_files" / "accuracy.svg").read_text()
+    assert "<script" not in svg
+    assert EVIL[:31] in "".join(ET.fromstring(svg).itertext())
+
+
+# -- what there is ---------------------------------------------------------------------------------------------------
+def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
+    made = study(seeds=1, rounds=2, drift=False, split={}, targets=[])
+    for e in made["entries"]:
+        e |= {"by_class": {"mean": None, "values": []}, "targets": [], "difference": None}
+    found = read(holdfast.report(write(tmp_path, made)))
+    ids = [a.get("id") for tag, a in found.tags if tag == "section"]
+    assert ids == [None, "results", "accuracy", "loss", "setup"]
+    assert "±" not in found.text
+
+
+def test_a_method_that_diverged(tmp_path: Path) -> None:
+    made = study(rounds=2, drift=False)
+    worst = made["entries"][1]
+    nothing = {"mean": None, "std": None, "values": [None] * 3}
+    worst |= dict.fromkeys(("kappa", "rho", "seconds", "bytes"), nothing)
+    worst |= {
+        "difference": None,
+        "by_class": {"mean": None},
+        "accuracy": dict.fromkeys(("final", "best", "last5"), nothing),
+    }
+    made["entries"][2]["verdict"] = "no difference seen"
+    worst |= {"diverged": [{"seed": s, "why": "NaN"} for s in range(3)], "leaks_test_data": True}
+    worst["targets"] = [{"target": t, **dict.fromkeys(("rounds", "seconds", "bytes"), [None] * 3)} for t in (0.6, 0.9)]
+    worst["curves"] = {"rounds": []} | {name: [[], [], []] for name in CURVES}
+    found = read(holdfast.report(write(tmp_path, made)))
+    assert "diverged with seed 2" in found.text
+    assert "leaks test data" in found.text
+    assert "no difference seen" in found.text
+
+
+def test_never_is_told_as_in_the_terminal(compared: Path) -> None:
+    """The slowest methods do not get to 90 %: in table and chart the sign is that of the comparison's own tables."""
+    made = read_study(compared)
+    found = read(compared / "report.html")
+    assert f"{NEVER}: not within the run." in found.text
+    assert "never" not in found.text.lower()
+    bars = {bar.label: bar for bar in charts.costs(made)[0].series}
+    rows = {row.label: row for row in page_tables.results(made).rows}
+    seen = set()
+    for e in made["entries"]:
+        for i, target in enumerate(e["targets"]):
+            cell, small = rows[e["label"]].cells[2 + i]
+            told = terminal.reached(target)
+            seen.add(told.split()[0] == NEVER)
+            assert (cell == NEVER) == told.startswith(NEVER)
+            assert bars[e["label"]].texts[i] == (f"{cell} ({small[0]})" if small else cell)
+    assert seen == {True, False}
+    assert page_tables.reached([None, 3, 5]) == (NEVER, ["2 of 3: 4"])
+    assert terminal.reached({"rounds": [None, 3], "seconds": [None, 1.0], "bytes": [None, 10**6]}) == (
+        f"{NEVER} (1 of 2: 3.00 (1.00 s, 1.00 MB))"
+    )
+
+
+def test_the_mean_of_lucky_seeds_is_a_hollow_bar(tmp_path: Path) -> None:
+    """Two of three seeds got there, sooner than any other method: a bar as the others have it would look best."""
+    made = lucky(study(drift=False))
+    for chart in charts.costs(made):
+        assert [bar.hollow for bar in chart.series] == [[False, False], [False, True], [False, False], [False, False]]
+        assert chart.series[1].texts[1].startswith(f"{NEVER} (2 of 3: ")
+        drawn = static_charts.draw(chart).axes[0].containers
+        assert [[bar.get_facecolor()[3] < 0.2 for bar in own] for own in drawn[::2]] == [b.hollow for b in chart.series]
+        assert [[bar.get_edgecolor()[3] == 1 for bar in own] for own in drawn[1::2]] == [b.hollow for b in chart.series]
+    assert HOLLOW in read(holdfast.report(write(tmp_path, made))).text
+    for e in made["entries"]:
+        e["targets"][1] = e["targets"][0]
+    page = read(holdfast.report(write(tmp_path, made))).text
+    assert "Bars are means over all seeds." in page
+    assert "hollow" not in page
+
+
+def test_more_methods_than_colours_are_told_apart(tmp_path: Path) -> None:
+    """Chips, tables, lines and bars of the second eight differ from those of the first, all in the same place."""
+    made = study(tuple(f"method{i}" for i in range(18)), seeds=1, rounds=3, drift=False)
+    found = read(holdfast.report(write(tmp_path, made)))
+    swatches = [a["class"] for tag, a in found.tags if tag == "i"]
+    assert swatches[:18] == swatches[18:36] == swatches[36:], "chips, results, other scores"
+    assert len({*swatches}) == 18
+    lines = static_charts.draw(charts.accuracy(made)[0]).axes[0].lines
+    assert [line.get_linestyle() for line in lines] == ["-"] * 8 + ["--"] * 8 + [":"] * 2
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 18
+    ax = static_charts.draw(charts.costs(made)[0]).axes[0]
+    hatches = [own[0].get_hatch() or "" for own in ax.containers[::2]]
+    assert hatches == [""] * 8 + ["////"] * 8 + ["----"] * 2
+    assert [e["label"] for e in made["entries"]] == [text.get_text().split()[-1] for text in ax.texts[::2]]
+    assert [wide(study(tuple("abcdefghi"[:many]), seeds=1, rounds=1)) for many in (8, 9)] == [3, 1], "room for names"
+
+
+def test_least_traffic_names_all_who_need_no_more() -> None:
+    made = study(drift=False)
+    for e, most in zip(made["entries"], (2e6, 2e6, 2e6, 4e6), strict=True):
+        e["bytes"] = {"mean": most, "std": 0.0, "values": [most] * 3}
+    assert tiles(made)[-1] == ("Least traffic", "2.0 MB", "fedavg, fedbug(0.4) and fednlr")
+    made["entries"][-1]["bytes"] = made["entries"][0]["bytes"]
+    assert tiles(made)[-1] == ("Least traffic", "2.0 MB", "the same for all")
+
+
+@pytest.mark.parametrize(("rounds", "last"), [(3, "3"), (9, "5")])
+def test_the_mean_of_the_last_scores_says_of_how_many(tmp_path: Path, rounds: int, last: str) -> None:
+    many = read(holdfast.report(write(tmp_path / "many", study(rounds=rounds, drift=False)))).text
+    one = read(holdfast.report(write(tmp_path / "one", study(("fedavg",), rounds=rounds, drift=False)))).text
+    for text in (many, one):
+        assert f" Last {last} Time" in text
+        assert f"the mean over the last {last} evaluated rounds" in text
+    assert f"mean of the last {last}:" in one
+
+
+def test_a_run_says_of_how_many_scores_its_mean_is(tmp_path: Path) -> None:
+    args = ("run", "fedavg", "--model", "linear", "--clients", "4", "--cohort", "2", "--steps", "1")
+    for rounds, last in (("2", 2), ("6", 5)):
+        assert f"mean of the last {last} 0." in good(*args, "--rounds", rounds, "--out", str(tmp_path / rounds)).err
+
+
+def test_a_sweep_says_whom_its_points_are_compared_with(tmp_path: Path) -> None:
+    settings = {"sweep": {"lr": [0.1, 0.2]}, "seeds": 2, "rounds": 1, "clients": 6, "cohort": 2, "steps": 1}
+    two = holdfast.compare(["fedavg", "scaffold"], out=tmp_path / "two", **settings)
+    one = holdfast.compare(["fedavg"], out=tmp_path / "one", **settings)
+    assert two.entries[3]["difference"]["to"] == "fedavg, lr=0.2"
+    assert "to the first method at the same point of the sweep," in read(holdfast.report(two.folder)).text
+    assert one.entries[1]["difference"]["to"] == "fedavg, lr=0.1"
+    assert "to the first point on the same federation," in read(holdfast.report(one.folder)).text
+
+
+def test_a_sweep_is_not_described_by_defaults(tmp_path: Path) -> None:
+    settings = {"seeds": 2, "clients": 6, "cohort": 2, "steps": 1}
+    sweep = {"split": ["shards(2)", "iid"], "rounds": [1, 2], "lr": [0.1]}
+    made = holdfast.compare(["fedavg"], out=tmp_path / "a", sweep=sweep, **settings)
+    assert facts(made.record) == [
+        "6 clients", "2 per round", "mlp", "swept split: shards(2), iid", "swept rounds: 1, 2", "swept lr: 0.1",
+        "2 seeds",
+    ]  # fmt: skip
+    page = read(holdfast.report(made.folder)).text
+    assert "(split shards(2), seed 0). Other points of the sweep are dealt otherwise." in page
+    assert "split shards(2), iid (swept) rounds 1, 2 (swept)" in page
+    assert not re.search(r"dirichlet|30 rounds", page)
+    assert dealt(study(seeds=1)) == "How the data is dealt to the clients."
+    assert dealt(study(sweep={"lr": [0.1, 0.2]})) == "How the data is dealt to the clients (seed 0)."
+
+
+# -- comparisons that are not finished -------------------------------------------------------------------------------
+ROUNDS, SEEDS = 4, 2
+
+
+def stopped(folder: Path, rounds: int, targets: list[float] | None = None) -> Path:
+    """A comparison of three methods that is stopped after so many rounds of all its runs together."""
+    played: list[int] = []
+
+    class Count(Observer):
+        def round(self, task: Task, record: Record) -> None:
+            played.append(record.round)
+
+    holdfast.compare(
+        ["fedavg", "fedbug(0.4)", "scaffold"], seeds=SEEDS, rounds=ROUNDS, clients=6, cohort=2, epochs=1, drift=True,
+        out=folder, targets=targets, watch=Count(), stop=lambda: len(played) + 1 >= rounds,
+    )  # fmt: skip
+    assert len(played) == rounds
+    assert not (folder / "compare.json").exists()
+    return folder
+
+
+def test_a_comparison_that_is_not_finished(tmp_path: Path) -> None:
+    folder = stopped(tmp_path, rounds=4 * ROUNDS + 2)  # seed 0 of all, seed 1 of the first, half of the second's
+    page = read(holdfast.report(folder)).text
+    assert "4 of 6 runs are done; 1 is begun, 1 is still to come." in page
+    assert "Results and costs are those of fedavg:" in page
+    made = read_study(folder)
+    assert [[r.label, *(text for text, _ in r.cells[:2])] for r in page_tables.progress(made).rows] == [
+        ["fedavg", "2 of 2", "8 of 8"],
+        ["fedbug(0.4)", "1 of 2", "6 of 8"],
+        ["scaffold", "1 of 2", "4 of 8"],
+    ]
+    assert (
+        [r.label for r in page_tables.results(made).rows]
+        == [r.label for r in page_tables.scores(made).rows]
+        == ["fedavg"]
+    )
+    curves = {line.label: line for line in charts.accuracy(made)[0].series}
+    history = {
+        (m, s): [line["test_accuracy"] for line in lines(folder / m / f"seed-{s}")]
+        for m, s in (("fedavg", 0), ("fedavg", 1), ("fedbug-0.4", 0), ("fedbug-0.4", 1), ("scaffold", 0))
+    }
+    for label, name in {"fedavg": "fedavg", "fedbug(0.4)": "fedbug-0.4", "scaffold": "scaffold"}.items():
+        runs = [h for (m, _), h in history.items() if m == name]
+        want = [statistics.fmean(run[t] for run in runs if t < len(run)) for t in range(ROUNDS)]
+        assert curves[label].y == pytest.approx(want)
+    assert len(charts.drift(made)[0].series) == 3
+    for chart in charts.costs(made):
+        assert [bar.label for bar in chart.series] == ["fedavg"]
+    final = [history["fedavg", s][-1] for s in range(SEEDS)]
+    assert plus_minus(spread(final)) in page
+    assert shlex.split(made["command"])[-2:] == ["--out", str(folder)]
+
+
+def test_the_command_to_go_on_is_all_that_was_asked_and_stands_once(tmp_path: Path) -> None:
+    asked = ["--targets", "0.3,0.125", "--jobs", "2", "--light"]
+    settings = {"rounds": 2, "clients": 6, "cohort": 2, "epochs": 1, "out": tmp_path, "seeds": 2}
+    more = {"targets": [0.3, 0.125], "jobs": 2, "light": True}
+    one = holdfast.compare(["fedavg"], **settings, **more)
+    assert shlex.split(one.record["command"])[-7:-2] == asked
+    assert shlex.split(tabulate(tmp_path).record["command"])[-7:-2] == asked
+    holdfast.compare(["fedavg", "fedbug"], **settings, **more, stop=lambda: True)
+    made = read_study(tmp_path)
+    assert "progress" in made
+    assert made["targets"] == [0.3, 0.125]
+    words = shlex.split(made["command"])
+    assert words[-7:-2] == asked
+    compare_command.make_context("compare", words[2:])  # it is understood
+    assert read(holdfast.report(tmp_path)).text.count("holdfast compare") == 1
+    holdfast.compare(["fedavg", "fedbug"], **settings)
+    made = read_study(tmp_path)
+    assert "progress" not in made
+    assert not {"--targets", "--jobs", "--light"} & {*shlex.split(made["command"])}, "this time none was asked"
+    assert read(holdfast.report(tmp_path)).text.count("holdfast compare") == 1
+
+
+def test_a_comparison_of_which_no_method_is_done(tmp_path: Path) -> None:
+    folder = stopped(tmp_path, rounds=ROUNDS + 2, targets=[0.5])
+    with (folder / "fedbug-0.4/seed-0/history.jsonl").open("a") as file:
+        file.write('{"round": 3, "test_acc')  # being written
+    found = read(holdfast.report(folder))
+    assert "1 of 6 runs is done; 1 is begun, 4 are still to come." in found.text
+    assert "There are no results and costs yet" in found.text
+    ids = [a.get("id") for tag, a in found.tags if tag == "section"]
+    assert ids == ["missing", "accuracy", "loss", "split", "drift", "setup"]
+    assert "· ·" not in read(holdfast.report(stopped(tmp_path / "young", rounds=2))).text, "no device is known yet"
+    assert [line.label for line in charts.accuracy(read_study(folder))[0].series] == ["fedavg", "fedbug(0.4)"]
+
+
+def test_a_comparison_that_grows_is_not_finished(tmp_path: Path) -> None:
+    settings = {"rounds": 2, "clients": 6, "cohort": 2, "epochs": 1, "out": tmp_path}
+    holdfast.compare(["fedavg", "scaffold"], seeds=1, **settings)
+    assert missing(read_study(tmp_path)) == []
+    holdfast.compare(["fedavg", "scaffold"], seeds=2, stop=lambda: True, **settings)
+    assert missing(read_study(tmp_path))[0] == "2 of 4 runs are done; 1 is begun, 1 is still to come."
+    holdfast.compare(["fedavg", "scaffold"], seeds=2, **settings)
+    assert missing(read_study(tmp_path)) == []
+    holdfast.compare(["fedavg", "scaffold", "fedbug"], seeds=2, stop=lambda: True, **settings)
+    assert missing(read_study(tmp_path))[0] == "4 of 6 runs are done; 1 is begun, 1 is still to come."
+
+
+def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
+    stops = iter([False, True])
+    holdfast.run("fedavg", out=tmp_path / "a", rounds=5, epochs=1, stop=lambda: next(stops))
+    assert facts(read_run(tmp_path / "a"))[-1] == "2 of 5 rounds so far"
+
+
+def test_a_run_on_own_data_shows_its_split(tmp_path: Path) -> None:
+    data = holdfast.load("digits")
+    federation = holdfast.federate(data, "shards(2)", clients=5)
+    holdfast.run("fedavg", federation, out=tmp_path / "a", rounds=1, epochs=1)
+    kept = json.loads((tmp_path / "a" / "split.json").read_text())
+    assert kept["counts"] == federation.deal.counts(data.y.numpy(), 10).tolist()
+    assert charts.split(read_run(tmp_path / "a"))[0].values == [
+        list(map(float, c)) for c in zip(*kept["counts"], strict=True)
+    ]
+
+
+def test_large_federations_have_no_heat_map(tmp_path: Path) -> None:
+    holdfast.run("fedavg", out=tmp_path / "a", rounds=1, epochs=1, clients=201, cohort=2, split="iid")
+    assert "counts" not in json.loads((tmp_path / "a" / "split.json").read_text())
+    assert not charts.split(read_run(tmp_path / "a"))
+
+
+def test_targets_of_a_run_are_where_it_got_first(ran: Path) -> None:
+    found = read_run(ran)
+    history = lines(ran)
+    assert found["targets"] == [t for t in TARGETS if max(r["test_accuracy"] for r in history) >= t]
+    assert found["targets"]
+    for target in found["entries"][0]["targets"]:
+        first = next(i for i, r in enumerate(history) if r["test_accuracy"] >= target["target"])
+        assert target["rounds"] == [history[first]["round"]]
+        assert target["seconds"] == [pytest.approx(sum(r["seconds"] for r in history[: first + 1]))]
+        assert target["bytes"] == [sum(r["upload_bytes"] + r["download_bytes"] for r in history[: first + 1])]
+
+
+def test_the_command_makes_the_same_run(ran: Path) -> None:
+    """Read back by the command line itself, it gives the very settings of the run."""
+    words = shlex.split(read_study(ran)["command"])
+    assert words[:2] == ["holdfast", "run"]
+    flags = run_command.make_context("run", words[2:]).params
+    values = given({k: v for k, v in flags.items() if k in FIELDS})
+    assert holdfast.Config(**values).to_toml() == (ran / "config.toml").read_text()
+
+
+def curved(rows: list[list[float | None]], **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A study, and its entry of which these are the curves."""
+    rounds = [*range(1, len(rows[0]) + 1)]
+    entry = {"label": "a", "curves": {"rounds": rounds} | dict.fromkeys(CURVES, rows), **more}
+    return {"seeds": [7, 8, 9][: len(rows)], "entries": [entry]}, entry
+
+
+def test_means_and_bands() -> None:
+    study, entry = curved([[1.0, 2.0, None], [3.0, None, None]])
+    (found,) = charts.accuracy(study)[0].series
+    assert found.y == [2.0, 2.0, None], "of the runs that have got there"
+    assert found.spread == [pytest.approx(2**0.5), None, None]
+    high = charts.line(study, entry, 0, [1, 2, 3], [[1.0, 2.0, None], [None, None, None]])
+    assert high.y == [None, 2.0, None], "an infinite loss has no mean"
+    assert charts.line(study, entry, 0, [1, 3], [[1.0, None], [None, None]], charts.mean).y == [1.0, None]
+
+
+def test_the_line_of_a_method_ends_where_its_first_seed_diverged() -> None:
+    rows = [[0.1, 0.2, 0.3, 0.4], [0.3, 0.4, None, None], [0.5, 0.6, 0.7, None]]
+    drift = {"cosine": {"rounds": [1, 2, 3, 4], "values": rows}}
+    study, _ = curved(rows, diverged=[{"seed": 8, "why": "NaN"}, {"seed": 9, "why": "NaN"}], drift=drift)
+    for chart in (*charts.accuracy(study), *charts.losses(study), *charts.drift(study)):
+        (found,) = chart.series
+        assert (found.x, found.y) == ([1, 2], [pytest.approx(0.3), pytest.approx(0.4)]), "no mean of the luckier seeds"
+    assert diverged(study) == [
+        "a: 2 of 3 seeds diverged, and its line ends at round 2, the last that all of them finished."
+    ]
+    study, _ = curved([[0.1, 0.2], [None, None]], diverged=[{"seed": 8, "why": "NaN"}], drift=drift)
+    assert not charts.accuracy(study)
+    assert diverged(study) == ["a: 1 of 2 seeds diverged, and it has no line."]
+
+
+def test_the_page_says_where_lines_end(tmp_path: Path) -> None:
+    """One of two seeds diverges: what the page draws of it is what both had."""
+    settings = {"clients": 6, "cohort": 2, "steps": 3, "rounds": 4, "model": "mlp(16)", "seeds": 2, "drift": True}
+    made = holdfast.compare(["fedavg", "mean(uniform)"], out=tmp_path, **settings)
+    bad = tmp_path / made.entries[1]["runs"][1]
+    (bad / "history.jsonl").write_text("".join((bad / "history.jsonl").read_text().splitlines(keepends=True)[:2]))
+    (bad / "summary.json").unlink()
+    (bad / "diverged.txt").write_text("round 3: no client's update is finite\n")
+    tabulate(tmp_path)
+    page = read(holdfast.report(tmp_path)).text
+    said = "mean(uniform): 1 of 2 seeds diverged, and its line ends at round 2, the last that all of them finished."
+    assert page.count(said) == 3, "for accuracy, loss and drift"
+    found = read_study(tmp_path)
+    for chart in (*charts.accuracy(found), *charts.losses(found), *charts.drift(found)):
+        assert {line.label: line.x for line in chart.series} == {"fedavg": [1, 2, 3, 4], "mean(uniform)": [1, 2]}
+
+
+# -- what it refuses -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": 2}, "has format 2"),
+        ({"entries": []}, "lacks 'entries'"),
+        ({"targets": None, "entries": [{"label": "a"}]}, "lacks 'accuracy'"),
+    ],
+)
+def test_a_damaged_comparison(tmp_path: Path, change: dict, says: str) -> None:
+    write(tmp_path, study() | change)
+    outcome = call("report", str(tmp_path))
+    assert outcome.code == 2
+    assert says in outcome.err
+
+
+def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for run in ("reproduced/cell/seed-0", "reproduced/cell/seed-1", "many/b", "many/a/fedavg/seed-0"):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "config.toml").write_text("")
+    (tmp_path / "reproduced" / "reproduce.json").write_text("{}")
+    (tmp_path / "many" / "a" / "plan.json").write_text("{}")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "plan.json").write_text("{}")
+    stopped(tmp_path / "planned", rounds=1)
+    for run in (tmp_path / "planned").glob("*/seed-*"):
+        shutil.rmtree(run)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "compare.json").write_text("{")
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "compare.json").write_text("[]")
+    (tmp_path / "young").mkdir()
+    (tmp_path / "young" / "config.toml").write_text("")
+    (tmp_path / "young" / "history.jsonl").write_text("")
+    (tmp_path / "file").write_text("")
+    cases = {
+        (str(tmp_path / "nowhere"),): "is no folder",
+        (
+            str(tmp_path / "empty"),
+        ): "holds neither a run (config.toml and history.jsonl) nor a comparison (compare.json, "
+        "or plan.json until it is finished)\n",
+        (str(tmp_path / "reproduced"),): f"its tables are in {tmp_path}/reproduced/reproduce.md; a single run can be "
+        f"reported, such as `holdfast report {tmp_path}/reproduced/cell/seed-0`",
+        (str(tmp_path / "many"),): f"try `holdfast report {tmp_path}/many/a`",
+        (str(tmp_path / "begun"),): "plan.json is damaged",
+        (str(tmp_path / "planned"),): "has no evaluated rounds yet",
+        (str(tmp_path / "broken"),): "cannot read",
+        (str(tmp_path / "list"),): "is damaged",
+        (str(tmp_path / "young"),): "no rounds yet",
+        (str(ran), "--out", str(tmp_path / "page.pdf")): "must be an HTML file",
+        (str(ran), "--out", str(tmp_path / "file" / "page.html")): "cannot write the report",
+    }
+    for words, says in cases.items():
+        outcome = call("report", *words)
+        assert outcome.code == 2, words
+        assert re.fullmatch(r"holdfast: [^\n]*\n", outcome.err), outcome.err
+        assert says in outcome.err
+
+
+def test_the_headline_says_whether_the_difference_is_sure(tmp_path: Path) -> None:
+    made = study()
+    for entry in made["entries"][1:]:
+        entry["verdict"] = "no difference seen"
+        entry["accuracy"]["final"]["mean"] = 0.99
+    page = holdfast.report(write(tmp_path, made)).read_text(encoding="utf-8")
+    assert "no difference seen: 95 % interval" in page

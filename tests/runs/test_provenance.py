@@ -1,0 +1,116 @@
+"""A run says itself where it was made: the device, the day, and the versions of the code and of torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+import torch
+
+import holdfast
+from holdfast.comparison.compare import tabulate
+from holdfast.comparison.result import read_run
+from holdfast.comparison.task import Executor, Task
+from holdfast.core.errors import HoldfastError
+from holdfast.method.config import Config
+from holdfast.method.method import Method
+from holdfast.reports.page import made
+from holdfast.reports.study import read_study
+from holdfast.runs import provenance
+from holdfast.runs.provenance import MADE, commit, described
+
+TINY = {"data": "digits", "model": "linear", "clients": 4, "cohort": 2, "steps": 1, "rounds": 2, "device": "cpu"}
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """As if the code lay in a folder that is no checkout."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.delenv("HOLDFAST_COMMIT", raising=False)
+    commit.cache_clear()
+    yield tmp_path
+    commit.cache_clear()
+
+
+def test_a_summary_says_where_it_was_made(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_COMMIT", "abc1234\n")
+    holdfast.run(out="here", on_round=lambda record: os.environ.update(HOLDFAST_COMMIT="later"), **TINY)
+    commit.cache_clear()
+    found = json.loads(Path("here/summary.json").read_text())
+    want = {"device": "cpu", "date": date.today().isoformat(), "holdfast": holdfast.__version__}
+    want |= {"torch": torch.__version__, "commit": "abc1234"}
+    assert {name: found[name] for name in MADE} == want, "the code is that of the start"
+
+
+def test_looking_at_a_finished_run_does_not_make_it_anew(copied: Path) -> None:
+    first = holdfast.run(out="here", **TINY).summary
+    assert first["commit"] == ""
+    old = {k: v for k, v in first.items() if k != "torch"} | {"date": "2001-01-01"}
+    Path("here/summary.json").write_text(json.dumps(old))
+    again = holdfast.run(out="here", resume=True).summary
+    assert (again["date"], "torch" in again) == ("2001-01-01", False)
+    Path("here/summary.json").write_text("{")
+    with pytest.raises(HoldfastError, match=r"summary\.json is damaged: delete it; --resume writes it again"):
+        holdfast.run(out="here", resume=True)
+
+
+def test_the_commit_is_of_this_code_and_no_other(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for args in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *args], check=True)
+    said = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    monkeypatch.setenv("HOLDFAST_COMMIT", "other")
+    assert commit()
+    assert said.startswith(commit()), "git comes first"
+    Path("site-packages").mkdir()
+    assert described(copied / "site-packages") == "", "a folder in the checkout of someone else"
+    monkeypatch.setenv("GIT_DIR", str(copied / "nowhere"))
+    assert described(copied) == commit(), "a hook's environment speaks of another checkout"
+    monkeypatch.delenv("GIT_DIR")
+    Path("code").write_text("1")
+    subprocess.run(["git", "add", "code"], check=True)
+    before = Path(".git/index").stat().st_mtime_ns
+    assert described(copied) == f"{commit()}-dirty"
+    assert Path(".git/index").stat().st_mtime_ns == before, "looking changes nothing"
+
+
+def test_a_run_that_diverges_says_it_too(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_COMMIT", "abc1234")
+    task = Task(0, 0, "x", Config().changed(**TINY | {"model": "mlp", "steps": 5, "lr": 1e30}), Method(), Path("here"))
+    assert Executor().run(task, lambda record: None, lambda: False)[0] == "diverged"
+    found = read_run(Path("here"), 0)
+    assert "lower --lr" in found.why
+    assert "\n" not in found.why
+    assert (found.made["device"], found.made["commit"], set(found.made)) == ("cpu", "abc1234", set(MADE))
+    Path("here/diverged.txt").write_text("round 1: as it was kept before\n")
+    assert (read_run(Path("here"), 0).why, read_run(Path("here"), 0).made) == ("round 1: as it was kept before", {})
+    for text in ("{", "[1]", "no JSON"):
+        Path("here/diverged.txt").write_text(f"round 1: as it is kept now\n{text}\n")
+        with pytest.raises(HoldfastError, match=r"diverged\.txt is damaged: delete that run's folder"):
+            read_run(Path("here"), 0)
+
+
+def test_a_comparison_says_what_its_runs_say(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And never what the process is that collects them, on another day and with other versions."""
+    holdfast.compare(["fedavg"], seeds=2, out="here", **TINY)
+    said = {"device": "B200", "date": "2001-01-01", "holdfast": "0.0.9", "torch": "1.0", "commit": "abc1234"}
+    kept = Path("here/fedavg/seed-0/summary.json")
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | said))
+    monkeypatch.setattr(holdfast, "__version__", "99")
+    monkeypatch.setattr(torch, "__version__", "98")
+    found = tabulate("here").record
+    ran = json.loads(Path("here/fedavg/seed-1/summary.json").read_text())
+    want = {name: ", ".join(sorted({said[name], ran[name]})) for name in said if name != "commit"}
+    assert {name: found[name] for name in MADE} == want | {"commit": "abc1234"}
+    assert made(found)[:2] == [f"Holdfast {want['holdfast']}", "commit abc1234"]
+    footer = made(read_study(Path("here/fedavg/seed-0")))
+    assert footer == ["Holdfast 0.0.9", "commit abc1234", "torch 1.0", "B200", "2001-01-01"]
+    assert f"<footer>{' · '.join(footer)}</footer>" in holdfast.report("here/fedavg/seed-0").read_text()
+    kept.write_text(json.dumps({k: v for k, v in json.loads(kept.read_text()).items() if k not in MADE}))
+    assert made(read_study(Path("here/fedavg/seed-0"))) == ["Holdfast"], "an older run does not say"
