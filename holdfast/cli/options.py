@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.method.config import FIELDS, from_text, read_config
+from holdfast.method.config import FIELDS
+from holdfast.method.config_text import read_config, setting_from_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,8 +61,8 @@ def given(
         if not equals:
             raise click.UsageError(f"--set {pair}: expected key=value")
         name = name.strip().replace("-", "_")
-        values[name] = from_text(name, text.strip())
+        values[name] = setting_from_text(name, text.strip())
     for name, value in flags.items():
         if value is not None:
-            values[name] = from_text(name, value, of) if isinstance(value, str) else value
+            values[name] = setting_from_text(name, value, of) if isinstance(value, str) else value
     return values

@@ -11,7 +11,7 @@ import click
 from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
-from holdfast.runs.folder import RunFolder, fresh_folder
+from holdfast.runs.folder import RunFolder, new_folder
 
 if TYPE_CHECKING:
     from holdfast.cli.run_progress import RunProgress
@@ -56,7 +56,7 @@ def command(
     name = values.pop("method", Config().method)
     if not isinstance(name, str):
         raise HoldfastError(f"run: method must be a text such as 'fedbug(0.4)+prox', not {name}")
-    out = out or fresh_folder(Path("runs"), name, str(values.get("data", Config().data)))
+    out = out or new_folder(Path("runs"), name, str(values.get("data", Config().data)))
     watch = RunProgress(name, quiet)
     with interruptible(watch.console) as asked, watch:
         result = run(

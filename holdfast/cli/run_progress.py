@@ -12,7 +12,7 @@ from types import FrameType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from holdfast.runs.history import Record
+from holdfast.training.record import RoundRecord
 from holdfast.training.round import Trainer
 
 
@@ -54,7 +54,7 @@ class RunProgress:
         if self.started:
             self.bar.stop()
 
-    def round(self, record: Record) -> None:
+    def round(self, record: RoundRecord) -> None:
         if record.test_accuracy is not None:
             self.accuracy, self.loss = record.test_accuracy, record.test_loss
         self.speed = record.seconds if self.speed is None else 0.8 * self.speed + 0.2 * record.seconds
