@@ -14,7 +14,7 @@ from rich.text import Text
 
 from holdfast.comparison.observers import LineLog, Observer, standing
 from holdfast.comparison.task import Task
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 
 def watcher(console: Console, quiet: bool) -> Observer:

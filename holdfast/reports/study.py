@@ -18,7 +18,7 @@ from holdfast.reproduce.store import RESULT as REPRODUCED
 from holdfast.runs.folder import CONFIG, HISTORY, SPLIT, SUMMARY, RunFolder
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 COMPARE = "compare.json"
 FORMAT = 1

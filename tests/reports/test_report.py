@@ -34,7 +34,7 @@ from holdfast.reports.formatting import percent, plus_minus
 from holdfast.reports.page import HOLLOW, dealt, diverged, facts, missing, tiles, wide
 from holdfast.reports.study import TARGETS, read_run, read_study
 from holdfast.training.drift import MEASURES
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 CURVES = ("test_accuracy", "test_loss", "train_loss")
 

@@ -75,7 +75,10 @@ def test_the_old_name_is_answered_with_the_new_one():
     ("change", "message"),
     [
         (lambda s: s | {"other/c": torch.zeros(3)}, "holds the state other/c, which this run's method does not have"),
-        (lambda s: {k: t for k, t in s.items() if k != "scaffold/c"}, "lacks the state scaffold/c of this run's method"),
+        (
+            lambda s: {k: t for k, t in s.items() if k != "scaffold/c"},
+            "lacks the state scaffold/c of this run's method",
+        ),
         (
             lambda s: s | {"scaffold/c": s["scaffold/c"][:-1]},
             "holds the state scaffold/c of shape [649] (torch.float64), not [650] (torch.float64)",
