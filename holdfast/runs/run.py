@@ -208,7 +208,7 @@ def agree(config: Config, sum: Method, federation: Federation, model: nn.Module 
         device=device,
         precision=config.precision,
     )
-    if federation.leaks and not any(getattr(part, "allow_test_leak", None) is not None for part in sum.parts):
+    if federation.leaks and not any(part.accepts_test_data for part in sum.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave it out")
     sum.check(config, net, federation)
     return sum, net

@@ -11,8 +11,6 @@ Classes without test samples are left out of the shares. Nothing travels but the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,23 +19,11 @@ from holdfast.engines.choose import build
 from holdfast.engines.client_update import ClientUpdate
 from holdfast.engines.cohort import Cohort
 from holdfast.method.method import Method
-from holdfast.method.part import Client, Part
+from holdfast.parts.only_head import OnlyHead
 from holdfast.training.metrics import evaluate
 from holdfast.training.simulation import Simulation
 
 AT_ONCE = 16  # clients whose copies are held in memory together
-
-
-@dataclass(frozen=True)
-class OnlyHead(Part):
-    """All layers but the classifier stand still."""
-
-    name = "only-head"
-    paper = "Oh et al. 2022, FedBABU: Toward Enhanced Representation for Federated Image Classification"
-    internal = True
-
-    def rate(self, c: Client) -> Tensor:
-        return c.layout.head_mask().to(c.w0.dtype)
 
 
 TUNED = {"head": Method((OnlyHead(),)), "all": Method()}  # by the setting personal_what

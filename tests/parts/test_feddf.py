@@ -14,7 +14,7 @@ from helpers.toys import ENGINES, FEDERATION, assert_close, mlp, server_round, t
 from holdfast import Batch, HoldfastError, Round, Tensors, run
 from holdfast.core import rng
 from holdfast.models.net import Net
-from holdfast.parts._distillation import adam, passes, unmoved
+from holdfast.parts._distillation import adam, adam_state, minibatches
 from holdfast.parts.feddf import FedDF
 
 
@@ -74,7 +74,7 @@ def test_many_steps_against_torch(T):
 def test_adam_is_adam():
     gradients = some(7, 5)
     gradients[:, 2] = 0.0
-    ours, state = torch.ones(5, dtype=torch.float64), unmoved(torch.ones(5, dtype=torch.float64))
+    ours, state = torch.ones(5, dtype=torch.float64), adam_state(torch.ones(5, dtype=torch.float64))
     theirs = torch.ones(5, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.Adam([theirs], lr=0.1)
     for g in gradients:
@@ -95,7 +95,7 @@ def test_where_all_agree_nothing_moves(clients):
 
 
 def test_every_pass_sees_every_input_once():
-    found = list(passes(10, 4, 7, torch.tensor(5)))
+    found = list(minibatches(10, 4, 7, torch.tensor(5)))
     assert [len(rows) for rows in found] == [4, 4, 2, 4, 4, 2, 4]
     first, second = torch.cat(found[:3]), torch.cat(found[3:6])
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(10))
