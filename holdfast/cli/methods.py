@@ -69,7 +69,7 @@ def print_list(entries: list[MethodEntry], verbose: bool) -> None:
             if verbose:
                 details = row(entry)
                 click.echo(f"      sum:   {details['sum']}\n      hooks: {', '.join(details['hooks']) or '-'}")
-    click.echo("Describe one with: holdfast methods NAME. Sum them with +, as in fedbug(0.4)+feddyn.")
+    click.echo("Describe one: holdfast methods NAME. Sum them with +: fedbug(0.4)+feddyn.")
 
 
 def page(entry: MethodEntry) -> dict[str, Any]:
@@ -136,12 +136,9 @@ def print_page(described: dict[str, Any]) -> None:
             for p in part["parameters"]:
                 view.add_row(p["name"], show(p["default"]), p["range"], p["meaning"])
             console.print(view)
-        for key, title in (
-            ("cannot_be_summed_with", "cannot be summed with:"),
-            ("must_come_after", "must come after:"),
-        ):
+        for key in ("cannot_be_summed_with", "must_come_after"):
             if part[key]:
-                console.print(title)
+                console.print(key.replace("_", " ") + ":")
             for name, why in part[key].items():
                 console.print(f"  {name}: {why}", markup=False)
         console.print()

@@ -115,10 +115,8 @@ def check_complete(part: Part) -> None:
 
 def conflict(first: type[Part], second: type[Part]) -> str | None:
     """Return why two parts cannot be in one sum, in one line, or None if they can."""
-    why = next(
-        (f"both {what}" for hook, what in SINGLE.items() if hook in first.hooks() and hook in second.hooks()), ""
-    )
-    why = why or first.excludes.get(second.name, "") or second.excludes.get(first.name, "")
+    shared = [f"both {what}" for hook, what in SINGLE.items() if hook in first.hooks() and hook in second.hooks()]
+    why = shared[0] if shared else first.excludes.get(second.name) or second.excludes.get(first.name)
     return f"{first.name} and {second.name} cannot be summed: {why}; keep one of them" if why else None
 
 

@@ -28,11 +28,11 @@ class Ccvr(Part):
         z       ~ N(mu_c, Sigma_c),   M_c = features * classes * n_c / sum n  of them
         head    = argmin mean cross-entropy(head(z), c),   ``steps`` steps from the trained head
 
-    Computed from raw sums, mean and covariance are those of the pooled features, however the samples are split. Features
-    are drawn with the symmetric root of Sigma_c, which exists even where Sigma_c is singular and has no Cholesky factor.
-    Eigenvalues that are rounding noise count as zero. The refit uses Nesterov's method over all virtual features at
-    once, with steps of length stride/L, which are sure to lower the convex loss: L is half the largest eigenvalue of
-    mean z z^T.
+    Computed from raw sums, mean and covariance are those of the pooled features, however the samples are split.
+    Features are drawn with the symmetric root of Sigma_c, which exists even where Sigma_c is singular and has no
+    Cholesky factor. Eigenvalues that are rounding noise count as zero. The refit uses Nesterov's method over all
+    virtual features at once, with steps of length stride/L, which are sure to lower the convex loss: L is half the
+    largest eigenvalue of mean z z^T.
 
     Only the served model has the new head. Training continues with the old one, and the new head is served only until
     the next round changes the layers below it. The paper's power transform (Tukey) is left out, because the head would

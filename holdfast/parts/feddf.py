@@ -49,8 +49,8 @@ class FedDF(Part):
             )
         if federation.leaks:
             raise HoldfastError(
-                "feddf: the public data is the test data, which makes test accuracy meaningless; hold out training data "
-                "instead with --public 0.05"
+                "feddf: the public data is the test data, which makes test accuracy meaningless; hold out training "
+                "data instead with --public 0.05"
             )
 
     def tune(self, s: Tensors, r: Round, w: Tensor) -> tuple[Tensor, Tensors]:

@@ -34,7 +34,7 @@ class Latest(Part):
         return {"change": w - c.state["w"], "new": c.state["new"]}, {"w": w, "new": 0 * c.state["new"]}
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
-        # A new client started with this round's model as its state, but the mean so far counts it with the initial model.
+        # A new client's state is this round's model, but the mean so far has counted it with the initial model.
         changes = r.uploads["change"] + r.uploads["new"][:, None] * (r.w - s["first"])
         return {"mean": s["mean"] + changes.sum(0) / r.N, "first": s["first"]}
 
