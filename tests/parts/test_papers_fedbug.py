@@ -254,17 +254,21 @@ def test_the_loop_engine_does_not_differentiate_frozen_weights(sum, each_round):
     [
         ("fedbug(-0.1)", "fedbug: share must be a number in [0, 1], not -0.1"),
         ("fedbug(1.01)", "fedbug: share must be a number in [0, 1], not 1.01"),
-        ("fedbug(much)", "fedbug: share must be"),
-        ("fedbug(unit=neuron)", "fedbug: unit must be one of layer, stage, block"),
-        ("fedbug(order=sideways)", "fedbug: order must be one of bottom-up, top-down"),
-        ("fedbug(unit=stage)", "this model has no unit 'stage'"),
-        ("freeze(-1)", "freeze: last must be a whole number at least 0"),
-        ("freeze(3)", "freeze: the model has only 3 layers"),
-        ("freeze(1.5)", "freeze: last must be a whole number"),
+        ("fedbug(much)", "fedbug: share must be a number in [0, 1], not much"),
+        ("fedbug(unit=neuron)", "fedbug: unit must be one of layer, stage, block, not neuron"),
+        ("fedbug(order=sideways)", "fedbug: order must be one of bottom-up, top-down, not sideways"),
+        ("freeze(-1)", "freeze: last must be a whole number at least 0, not -1"),
+        ("freeze(3)", "freeze: last=3 leaves nothing to train in a model of 3 layers; use a smaller last"),
+        ("freeze(1.5)", "freeze: last must be a whole number at least 0, not 1.5"),
     ],
 )
-def test_bad_thawing_is_refused_in_one_line(sum, says):
+def test_bad_unfreezing_is_refused_in_one_line(sum, says):
     with pytest.raises(HoldfastError) as caught:
         train(sum)
-    assert str(caught.value).startswith(says)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value) == says
+    assert "\n" not in says
+
+
+def test_a_unit_that_the_model_lacks_is_refused_in_one_line():
+    with pytest.raises(HoldfastError, match=r"^this model has no unit 'stage'.*$"):
+        train("fedbug(unit=stage)")
