@@ -127,7 +127,8 @@ def print_page(described: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    console.print(f"[bold]{described['name']}[/] = {described['sum']}\n{described['paper']}\n", markup=True)
+    named = "" if described["sum"] == described["name"] else f" = {described['sum']}"
+    console.print(f"[bold]{described['name']}[/]{named}\n{described['summary']}\n{described['paper']}\n", markup=True)
     for part in described["parts"]:
         console.print(f"[bold]{part['name']}[/]  fills {', '.join(part['hooks'])}")
         console.print(part["text"] + "\n", markup=False)

@@ -23,7 +23,17 @@ def start(w: Tensor, tau: float) -> Tensors:
 
 
 def step(s: Tensors, w: Tensor, eta: float, tau: float) -> Tensor:
-    """Return the model after a step without bias correction, with tau outside the root: unlike PyTorch's Adam."""
+    """Take a step without bias correction, with tau outside the root: unlike PyTorch's Adam.
+
+    Args:
+        s: The moments m and v.
+        w: The model.
+        eta: The server learning rate.
+        tau: The adaptivity.
+
+    Returns:
+        The new model.
+    """
     return w + eta * s["m"] / (torch.sqrt(s["v"]) + tau)
 
 

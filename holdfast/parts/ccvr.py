@@ -67,8 +67,8 @@ class Ccvr(Part):
             z = torch.where(batch.mask[:, None], z, 0.0)
             member = ((batch.y[:, None] == classes) & batch.mask[:, None]).to(torch.float64)
             squares = torch.stack([upper((z * m[:, None]).T @ z) for m in member.unbind(1)])
-            found = [member.sum(0), member.T @ z, squares]
-            totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
+            sums = [member.sum(0), member.T @ z, squares]
+            totals = [a + b for a, b in zip(totals, sums, strict=True)] if totals else sums
         return {"count": totals[0], "sum": totals[1], "squares": totals[2]}
 
     def digest(self, s: Tensors, r: Round) -> Tensors:

@@ -86,13 +86,35 @@ class FedFTG(Part):
         return Generator(self.noise, r.net.classes, self.width, r.net.inputs)
 
     def samples(self, r: Round, theta: Tensor, z: Tensor, y: Tensor) -> Tensor:
-        """Generate G(z, y) in the shape and on the scale of normalised inputs."""
+        """Generate samples.
+
+        Args:
+            r: The round, for the shape of an input.
+            theta: The generator's parameters.
+            z: The noise, [B, noise].
+            y: The labels, [B].
+
+        Returns:
+            G(z, y), in the shape and on the scale of normalised inputs.
+        """
         return standardised(torch.tanh(self.generator(r)(theta, z, y)).reshape(len(y), *r.net.shape))
 
     def objective(
         self, r: Round, w: Tensor, clients: Tensor, share: Tensor, z: Tensor, y: Tensor
     ) -> Callable[[Tensor], Tensor]:
-        """Return the loss of the generator; ``share[k, b]`` is alpha of client k for the label of sample b."""
+        """Return what the generator minimises.
+
+        Args:
+            r: The round.
+            w: The averaged model.
+            clients: The cohort's models, [C, P].
+            share: alpha of each client for the label of each sample, [C, B].
+            z: The noise, [B, noise].
+            y: The labels, [B].
+
+        Returns:
+            The loss as a function of the generator's parameters.
+        """
 
         def loss(theta: Tensor) -> Tensor:
             x = self.samples(r, theta, z, y)
@@ -107,7 +129,18 @@ class FedFTG(Part):
         return loss
 
     def fine_tuned(self, r: Round, w: Tensor, clients: Tensor, share: Tensor, x: Tensor) -> Tensor:
-        """Return the model after its steps on samples x; ``share`` as in ``objective``."""
+        """Take the model's steps on generated samples.
+
+        Args:
+            r: The round.
+            w: The averaged model.
+            clients: The cohort's models, [C, P].
+            share: alpha of each client for the label of each sample, [C, B].
+            x: The samples.
+
+        Returns:
+            The new model.
+        """
         teachers = [torch.softmax(r.net(model, x).logits, 1) for model in clients]
 
         def gap(logits: Tensor) -> Tensor:

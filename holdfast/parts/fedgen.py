@@ -103,7 +103,18 @@ class FedGen(Part):
     def objective(
         self, generator: Generator, heads: list[Callable[[Tensor], Tensor]], share: Tensor, z: Tensor, y: Tensor
     ) -> Callable[[Tensor], Tensor]:
-        """Return the loss of the generator; ``share[k, b]`` is alpha of client k for the label of sample b."""
+        """Return what the generator minimises.
+
+        Args:
+            generator: The generator.
+            heads: The cohort's heads.
+            share: alpha of each client for the label of each feature vector, [C, B].
+            z: The noise, [B, noise].
+            y: The labels, [B].
+
+        Returns:
+            The loss as a function of the generator's parameters.
+        """
 
         def loss(theta: Tensor) -> Tensor:
             features = generator(theta, z, y)

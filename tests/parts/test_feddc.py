@@ -44,7 +44,7 @@ def local(
     layer = torch.cat([torch.full((p.numel(),), i) for i, pair in enumerate(reference.layers(w0)) for p in pair])
     w, total, times = w0, torch.zeros_like(w0), torch.zeros_like(w0)
     for k, (x, y) in enumerate(batches, start=1):
-        free = 3 if percent is None else reference.thawed(k, len(batches), percent)
+        free = 3 if percent is None else reference.unfrozen(k, len(batches), percent)
         moves = (layer < free).double()
         g = reference.gradient(w, x, y, free=free) + a * (w + drift - w0)
         total, times = total + moves * g, times + moves

@@ -20,7 +20,7 @@ from holdfast.parts.feddf import FedDF
 
 
 def seen(net: Net, deltas: Tensor, x: Tensor) -> Round:
-    """What the server sees when clients come back from the net's initial model and x are the public inputs."""
+    """What the server sees when clients report back from the net's initial model and x are the public inputs."""
     C = len(deltas)
     public = [Batch(part, torch.zeros(len(part), dtype=torch.int64), torch.ones(len(part)) > 0) for part in x.split(5)]
     r = server_round([[0.0]] * C, [1] * C, [1] * C, [1 / C] * C)

@@ -26,7 +26,7 @@ def some(*shape: int, seed: int = 0) -> Tensor:
 
 
 def seen(deltas: Tensor, counts: Tensor = COUNTS) -> Round:
-    """What the server sees when clients with these counts come back from the initial model of a small network."""
+    """What the server sees when clients with these counts report back from the initial model of a small network."""
     net = Net(mlp(), (3,), 3, precision="fp64")
     r = server_round([[0.0]] * len(deltas), [1] * len(deltas), [1] * len(deltas), [1 / len(deltas)] * len(deltas))
     return replace(r, w=net.initial, deltas=deltas, net=net, key=lambda: rng.key(1, 2), uploads={"counts": counts})

@@ -103,7 +103,7 @@ def test_engines_agree(sum):
 
 # -- the server ------------------------------------------------------------------------------------------------------
 def seen(deltas: Tensor) -> Round:
-    """What the server sees when clients come back from the initial model of a small network."""
+    """What the server sees when clients report back from the initial model of a small network."""
     net = Net(mlp(), (3,), 3, precision="fp64")
     r = server_round([[0.0]] * 3, [1] * 3, [1] * 3, [1 / 3] * 3)
     return replace(r, w=net.initial, deltas=deltas, net=net, key=lambda: rng.key(1, 2), uploads={"counts": COUNTS})

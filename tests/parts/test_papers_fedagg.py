@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from helpers import reference_papers as ref
-from helpers.paper_problems import SETTINGS, assert_follows, dealt, every_engine, every_problem, network, start
+from helpers.paper_problems import SETTINGS, assert_follows, batches_of, every_engine, every_problem, network, start
 from helpers.toys import FEDERATION, assert_close, train
 from holdfast import DataSet, Federation, HoldfastError, federate
 from holdfast.parts.fedagg import FedAgg, solve, system, tail_rate, walk
@@ -179,7 +179,7 @@ def test_equal_clients_get_equal_rates_near_the_nominal_one(rates):
     train("fedagg(0.01)", federate(data, "given", clients=3), model, engine="loop", **settings)
     table = np.array([eta for *_, eta in rates]).reshape(5, 3, 3)  # round, client, epoch
     assert table == pytest.approx(table[:, :1].repeat(3, 1), rel=1e-10)
-    assert table[:, :, 0] == pytest.approx(np.full((5, 3), 0.1), rel=0.01)  # all stand where the nominal path starts
+    assert table[:, :, 0] == pytest.approx(np.full((5, 3), 0.1), rel=0.01)  # all are where the nominal path starts
     assert table.min() > 0.05
     assert table.max() < 0.2
     assert not (table[1:] == 0.1).any()
@@ -204,7 +204,7 @@ def test_equal_clients_move_as_one(engine):
 def test_the_published_sweep_contracts_the_rates_to_zero():
     # All clients start at w0 and move along the same phi1, so that phi2 is their own path and b = A eta_old:
     # a sweep is eta -> (I + cA)^-1 cA eta.
-    layers, batches = ref.random_layers((3, 5, 4, 3), seed=0), dealt(1, [0, 1, 3])
+    layers, batches = ref.random_layers((3, 5, 4, 3), seed=0), batches_of(1, [0, 1, 3])
     w0, alpha = ref.flatten(layers), 0.5
 
     def visit(at: Tensor) -> Tensor:

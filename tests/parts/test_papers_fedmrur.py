@@ -213,7 +213,7 @@ def test_the_guard_leaves_the_exponential_alone_where_it_fits():
     below, above, far = growth(at)
     assert float((above - below).detach()) == pytest.approx(2e-9 * math.exp(50), rel=1e-5)  # no jump
     (slope,) = torch.autograd.grad(far, at)
-    assert float(slope[2]) == pytest.approx(math.exp(50))  # and the slope goes on
+    assert float(slope[2]) == pytest.approx(math.exp(50))  # and the slope continues
 
 
 # -- the aggregate ---------------------------------------------------------------------------------------------------

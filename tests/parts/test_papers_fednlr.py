@@ -91,7 +91,7 @@ def test_equal_activations_give_every_neuron_the_rate_one(h):
     assert found.tolist() == [1.0] * 4
 
 
-def test_almost_equal_activations_are_told_apart():
+def test_almost_equal_activations_are_distinguished():
     found = factors(torch.tensor([1.0, 1.0 + 1e-5], dtype=torch.float64), [3.0], one_layer(2).layout)
     assert found.tolist() == pytest.approx([0.5, 1.5], rel=1e-9)
 
@@ -155,7 +155,7 @@ def conv_net(norm: str = "affine") -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(9)
         net = nn.Sequential(
-            nn.Conv2d(2, 4, 3), *(first[::-1] if norm == "behind a relu" else first),
+            nn.Conv2d(2, 4, 3), *(first[::-1] if norm == "after a relu" else first),
             nn.Conv2d(4, 6, 2, bias=False), nn.GroupNorm(3, 6), nn.ReLU(),
             nn.Conv2d(6, 4, 2, stride=2, groups=2), nn.ReLU(),
             nn.Flatten(), nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3),
@@ -186,7 +186,7 @@ def brute_factors(net: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 def spread_out(net: nn.Module, found: list[Tensor]) -> Tensor:
-    """The factors over weights, biases and the norms directly behind, in the order of the parameters; 1 elsewhere."""
+    """The factors over weights, biases and the norms after them, in the order of the parameters; 1 elsewhere."""
     pieces, layer, above = [], -1, None
     for module in net:
         layer += isinstance(module, nn.Conv2d | nn.Linear)
@@ -198,7 +198,7 @@ def spread_out(net: nn.Module, found: list[Tensor]) -> Tensor:
     return torch.cat(pieces)
 
 
-every_norm = pytest.mark.parametrize("norm", ["affine", "bare", "behind a relu"])
+every_norm = pytest.mark.parametrize("norm", ["affine", "bare", "after a relu"])
 
 
 @every_engine

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from helpers import reference_papers as ref
-from helpers.paper_problems import SETTINGS, assert_follows, dealt, every_engine, every_problem, network, start
+from helpers.paper_problems import SETTINGS, assert_follows, batches_of, every_engine, every_problem, network, start
 from helpers.toys import FEDERATION, assert_same, mlp, ragged, server_round, train
 from holdfast import Batch, Federation, HoldfastError, Out, federate, run
 from holdfast.parts.fnr import FeatureNorms, Fnr, length
@@ -36,7 +36,7 @@ def test_agrees_with_the_reference(sum, how, problem, engine, monkeypatch):
     epochs = how.pop("epochs")
 
     def play(at, batches, lr, t, cohort):
-        again = dealt(t, cohort, trip=1, epochs=epochs)
+        again = batches_of(t, cohort, trip=1, epochs=epochs)
         r = ref.fnr_round(at, batches, PUBLIC, again, lr, ids=cohort, **how)
         assert len(r.chosen) == int(3 * how["p"])
         weak.add(tuple(r.chosen))
