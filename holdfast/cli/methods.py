@@ -79,7 +79,7 @@ def page(entry: MethodEntry) -> dict[str, Any]:
         "name": entry.name,
         "group": entry.group,
         "summary": entry.summary,
-        "sum": str(method) if method.parts else "fedavg: the empty sum",
+        "sum": str(method) if method.parts else "the empty sum",
         "paper": entry.paper,
         "parts": [
             {

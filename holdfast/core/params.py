@@ -182,7 +182,8 @@ def make(cls: type[T], args: tuple[Value, ...], kwargs: Mapping[str, Value]) -> 
     names = [f.name for f in fields(cls)]
     if len(args) > len(names):
         takes = f"takes {len(names)} ({', '.join(names)})" if names else "takes none"
-        raise HoldfastError(f"{cls.name}: {len(args)} arguments given, but it {takes}")
+        count = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
+        raise HoldfastError(f"{cls.name}: {count} given, but it {takes}")
     given: dict[str, Value] = dict(zip(names, args, strict=False))
     for key, value in kwargs.items():
         if key not in names:
@@ -192,7 +193,7 @@ def make(cls: type[T], args: tuple[Value, ...], kwargs: Mapping[str, Value]) -> 
         given[key] = value
     for f in fields(cls):
         if f.default is MISSING and f.name not in given:
-            raise HoldfastError(f"{cls.name}: {f.name} is required: {f.metadata['doc']}")
+            raise HoldfastError(f"{cls.name}: {f.name} is needed: {f.metadata['doc']}")
     return cls(**given)
 
 
@@ -200,5 +201,5 @@ def one(text: str, kind: str) -> Call:
     """Read a string that must be a single call."""
     calls = parse(text)
     if len(calls) != 1:
-        raise HoldfastError(f"{text!r} is a sum, but a {kind} must be a single name with its parameters")
+        raise HoldfastError(f"{text!r} is a sum, but a {kind} is one name with its parameters")
     return calls[0]

@@ -144,7 +144,7 @@ def test_bad_arguments_of_the_other_commands(args: tuple[str, ...]):
         (("fedavgm(1)",), "fedavgm: beta must be a number in [0, 1), not 1"),
         (("mean(weights=3)",), "mean: weights must be one of samples, uniform, not 3"),
         (("fedavg(1)",), "fedavg takes no parameters: write fedavg alone"),
-        (("scaffold(1)",), "scaffold: 1 arguments given, but it takes none"),
+        (("scaffold(1)",), "scaffold: 1 argument given, but it takes none"),
         (("prox(mu=0.1, mu=0.2)",), "cannot read 'prox(mu=0.1, mu=0.2)': mu is given twice; keep one of them"),
         (("prox(0.1, mu=0.2)",), "prox: mu is given twice; keep one of them"),
         (("momentum(0.1)",), "unknown method 'momentum': it is now called fedcm"),
