@@ -74,9 +74,9 @@ def command(
     from rich.console import Console
 
     from holdfast.cli.comparison_progress import watcher
-    from holdfast.cli.run_progress import interruptible
     from holdfast.comparison.compare import compare, tabulate
     from holdfast.comparison.plan import sweep_from_text
+    from holdfast.core.interrupts import stop_on_interrupt
 
     console = Console(stderr=True, quiet=quiet)
     wanted = None if targets is None else numbers(targets)
@@ -88,10 +88,10 @@ def command(
     else:
         if not methods:
             raise HoldfastError('compare needs methods: holdfast compare fedavg "fedbug(0.4)"')
-        with interruptible(console, "stopping after the rounds that are being played") as asked:
+        with stop_on_interrupt(console.print, "stopping after the rounds in progress") as stop:
             result = compare(
                 methods, seeds=seeds, first_seed=first_seed, sweep=sweep_from_text(sweep), targets=wanted, jobs=jobs,
-                out=out, overwrite=overwrite, light=light, watch=watcher(console, quiet), stop=lambda: bool(asked),
+                out=out, overwrite=overwrite, light=light, watch=watcher(console, quiet), stop=stop,
                 **values,
             )  # fmt: skip
     if not quiet and result.finished:

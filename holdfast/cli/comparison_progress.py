@@ -14,7 +14,7 @@ from rich.text import Text
 
 from holdfast.comparison.observers import LineLog, Observer, standing
 from holdfast.comparison.task import Task
-from holdfast.runs.history import Record
+from holdfast.training.round_record import RoundRecord
 
 
 def watcher(console: Console, quiet: bool) -> Observer:
@@ -52,7 +52,7 @@ class LiveTable(Observer):
         self.live.console.print(standing(tasks, states), highlight=False)
         self.live.start()
 
-    def round(self, task: Task, record: Record) -> None:
+    def round(self, task: Task, record: RoundRecord) -> None:
         row, seed = self.rows[task.row], task.config.seed
         row.played[seed] = record.round
         known = "" if record.test_accuracy is None else f": {100 * record.test_accuracy:.1f}%"

@@ -18,11 +18,12 @@ from holdfast.comparison.runner import FolderLock, run_all
 from holdfast.comparison.study_folder import RESULT, TABLES, StudyFolder
 from holdfast.comparison.task import Executor
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_atomically
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
-from holdfast.runs.folder import fresh_folder, write_whole
+from holdfast.runs.folder import new_folder
 
 MOST_CLIENTS = 200  # above, compare.json leaves out the samples per client and class
 
@@ -85,7 +86,7 @@ def compare(
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)} | own
     plan = make_plan(methods, settings | named, seeds, first_seed, sweep, how, own)
     bench = Executor(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
-    path = Path(out) if out is not None else fresh_folder(Path("runs"), "compare", slug(plan.config.data))
+    path = Path(out) if out is not None else new_folder(Path("runs"), "compare", slug(plan.config.data))
     folder = StudyFolder(path)
     folder.check(plan, overwrite)
     tasks = plan.tasks(path)
@@ -119,9 +120,9 @@ def tabulate(path: str | Path, targets: Sequence[float] | None = None) -> Compar
 
 
 def write(path: Path, record: dict[str, Any]) -> None:
-    write_whole(path / RESULT, json.dumps(record, allow_nan=False) + "\n")
+    write_atomically(path / RESULT, json.dumps(record, allow_nan=False) + "\n")
     for name, text in zip(TABLES, (markdown(record), as_csv(record), latex(record)), strict=True):
-        write_whole(path / name, text)
+        write_atomically(path / name, text)
 
 
 def names_of_own(data: object, model: object) -> dict[str, str]:

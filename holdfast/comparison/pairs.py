@@ -16,8 +16,8 @@ from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
 from holdfast.method.catalogue import methods
 from holdfast.method.method import Method
-from holdfast.runs.history import Record
 from holdfast.runs.run import run
+from holdfast.training.round_record import RoundRecord
 
 # Small enough for all pairs to take a minute or two; three layers, because freeze-last-two must leave one to train.
 SETTINGS: dict[str, Any] = {
@@ -48,7 +48,7 @@ def attempt(first: str, second: str) -> str:
     return ""
 
 
-def check_agreement(name: str, loop: list[Record], vector: list[Record]) -> None:
+def check_agreement(name: str, loop: list[RoundRecord], vector: list[RoundRecord]) -> None:
     """Raise an AssertionError if a result is not finite or depends on the engine.
 
     Args:

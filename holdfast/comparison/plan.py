@@ -13,7 +13,8 @@ from typing import Any
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import show
-from holdfast.method.config import FIELDS, Config, from_text
+from holdfast.method.config import FIELDS, Config
+from holdfast.method.config_text import setting_from_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
 
@@ -227,7 +228,7 @@ def sweep_from_text(texts: Sequence[str]) -> dict[str, list[Any]]:
             raise HoldfastError(f"--sweep {text}: expected name=value,value,...")
         if name in found:
             raise HoldfastError(f"{name} is swept twice: write --sweep {name}=a,b,c once")
-        found[name] = [from_text(name, word) for word in words(values)]
+        found[name] = [setting_from_text(name, word) for word in words(values)]
     return found
 
 

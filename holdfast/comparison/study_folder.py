@@ -10,7 +10,8 @@ from holdfast.comparison.plan import ExecutionOptions, Plan, make_plan, shown
 from holdfast.comparison.runner import LOCK
 from holdfast.comparison.task import FREE
 from holdfast.core.errors import HoldfastError
-from holdfast.runs.folder import CONFIG, RunFolder, write_whole
+from holdfast.core.files import write_atomically
+from holdfast.runs.folder import CONFIG, RunFolder
 
 PLAN, RESULT = "plan.json", "compare.json"
 TABLES = ("compare.md", "compare.csv", "compare.tex")
@@ -36,7 +37,7 @@ class StudyFolder:
     def write_plan(self, plan: Plan, facts: dict[str, Any]) -> None:
         """Keep the plan, with what is known of the data."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path / PLAN, json.dumps(plan.record() | facts, indent=1) + "\n")
+        write_atomically(self.path / PLAN, json.dumps(plan.record() | facts, indent=1) + "\n")
 
     def stored(self) -> dict[str, Any]:
         """The plan that is here."""

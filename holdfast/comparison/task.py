@@ -20,10 +20,12 @@ from holdfast.data.sources import load
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.runs.folder import CONFIG, DIVERGED, SUMMARY, RunFolder
-from holdfast.runs.history import Record
 from holdfast.runs.provenance import made_here
-from holdfast.runs.run import agree, carry_out, deal, pick_device
+from holdfast.runs.run import carry_out
+from holdfast.runs.run_options import RunOptions
+from holdfast.runs.setup import check_together, deal, pick_device
 from holdfast.training.round import Diverged
+from holdfast.training.round_record import RoundRecord
 
 # Settings in which a run on disk may differ from the task that finishes it.
 FREE = ("data_dir", "checkpoint_every", "compile", "workers", "states", "track")
@@ -100,10 +102,10 @@ class Executor:
 
     def check(self, task: Task) -> None:
         """Find whatever is wrong with a task before anything runs."""
-        agree(task.config, task.method, self.federation(task.config), self.model)
+        check_together(task.config, task.method, self.federation(task.config), self.model)
 
     def run(
-        self, task: Task, on_round: Callable[[Record], None], stop: Callable[[], bool], light: bool = False
+        self, task: Task, on_round: Callable[[RoundRecord], None], stop: Callable[[], bool], light: bool = False
     ) -> tuple[str, str]:
         """Start a run or go on with it. How it ended: ``finished``, ``stopped`` or ``diverged``, and why.
 
@@ -113,9 +115,8 @@ class Executor:
         resume = task.state() == "begun" and task.kept() > 0
         fed = self.federation(task.config)
         try:
-            result = carry_out(
-                task.config, task.method, fed, self.model, folder, resume, not resume, on_round=on_round, stop=stop
-            )
+            options = RunOptions(folder, resume, not resume, on_round=on_round, stop=stop)
+            result = carry_out(task.config, task.method, fed, self.model, options)
         except Diverged as error:
             folder.give_up(str(error), made_here(pick_device(task.config.device)))
             return "diverged", str(error)

@@ -12,11 +12,13 @@ from holdfast.comparison.study_folder import PLAN, StudyFolder
 from holdfast.comparison.unfinished import outgrown, so_far
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import FIELDS, Config
+from holdfast.method.config_text import config_to_toml
 from holdfast.reproduce.store import PAGE as TABLES
 from holdfast.reproduce.store import RESULT as REPRODUCED
 from holdfast.runs.folder import CONFIG, HISTORY, SPLIT, SUMMARY, RunFolder
-from holdfast.runs.history import Record, read_history, summarize
+from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
+from holdfast.training.round_record import RoundRecord
 
 COMPARE = "compare.json"
 FORMAT = 1
@@ -84,7 +86,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         "format": FORMAT,
         **made_of(summary),
         "command": command(config),
-        "config": config.to_toml(),
+        "config": config_to_toml(config),
         "settings": settings(config),
         "rounds_done": len(records),
         "seeds": [config.seed],
@@ -95,7 +97,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     }
 
 
-def entry(config: Config, records: list[Record], summary: dict[str, Any], targets: list[float]) -> dict[str, Any]:
+def entry(config: Config, records: list[RoundRecord], summary: dict[str, Any], targets: list[float]) -> dict[str, Any]:
     scored = [r for r in records if r.test_accuracy is not None]
     curves: dict[str, Any] = {"rounds": [r.round for r in scored]}
     for name in ("test_accuracy", "test_loss", "train_loss"):
@@ -124,7 +126,7 @@ def one(value: float | None) -> dict[str, Any]:
     return {"mean": value, "std": None, "values": [value]}
 
 
-def drift(records: list[Record]) -> dict[str, Any]:
+def drift(records: list[RoundRecord]) -> dict[str, Any]:
     names = dict.fromkeys(name for r in records for name in r.drift)
     return {
         name: {
@@ -135,7 +137,7 @@ def drift(records: list[Record]) -> dict[str, Any]:
     }
 
 
-def reach(records: list[Record], target: float) -> tuple[int | None, float | None, int | None]:
+def reach(records: list[RoundRecord], target: float) -> tuple[int | None, float | None, int | None]:
     """Rounds, seconds and bytes until a test accuracy was reached first."""
     seconds, traffic = 0.0, 0
     for r in records:

@@ -48,7 +48,7 @@ from holdfast.engines.batches import BatchPlan
 from holdfast.method.config import FIELDS, Config
 from holdfast.method.method import as_method
 from holdfast.method.part import parts
-from holdfast.runs.history import Record
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 COMMAND = Path(sys.executable).with_name("holdfast")
@@ -228,7 +228,7 @@ def test_what_goes_on_says_how_it_stands(capsys: pytest.CaptureFixture):
     played: list[int] = []
 
     class Count(LineLog):
-        def round(self, task: Task, record: Record) -> None:
+        def round(self, task: Task, record: RoundRecord) -> None:
             played.append(record.round)
 
     def starts(stop: int, **more: Any) -> str:
@@ -273,7 +273,7 @@ def test_a_row_of_the_live_table_is_a_line_at_80_columns(tmp_path: Path):
     table.close()
     for task in tasks:
         table.rows[task.row].accuracy[0] = 0.5
-        table.round(task, Record(149, 0.716, 1.0, 1.0, 0.1, 1, 1, [0]))
+        table.round(task, RoundRecord(149, 0.716, 1.0, 1.0, 0.1, 1, 1, [0]))
     console.file.truncate(0)
     console.print(table.view())
     told = [line for line in console.file.getvalue().splitlines() if "seed" in line]

@@ -28,12 +28,13 @@ from holdfast.comparison.stats import spread
 from holdfast.comparison.tables import NEVER
 from holdfast.comparison.task import Task
 from holdfast.method.config import FIELDS
+from holdfast.method.config_text import config_to_toml
 from holdfast.reports import charts, page_tables, static_charts
 from holdfast.reports.formatting import percent, plus_minus
 from holdfast.reports.page import HOLLOW, dealt, diverged, facts, missing, tiles, wide
 from holdfast.reports.study import TARGETS, read_run, read_study
-from holdfast.runs.history import Record
 from holdfast.training.drift import MEASURES
+from holdfast.training.round_record import RoundRecord
 
 CURVES = ("test_accuracy", "test_loss", "train_loss")
 
@@ -312,7 +313,7 @@ def stopped(folder: Path, rounds: int, targets: list[float] | None = None) -> Pa
     played: list[int] = []
 
     class Count(Observer):
-        def round(self, task: Task, record: Record) -> None:
+        def round(self, task: Task, record: RoundRecord) -> None:
             played.append(record.round)
 
     holdfast.compare(
@@ -445,7 +446,7 @@ def test_the_command_makes_the_same_run(ran: Path) -> None:
     assert words[:2] == ["holdfast", "run"]
     flags = run_command.make_context("run", words[2:]).params
     values = given({k: v for k, v in flags.items() if k in FIELDS})
-    assert holdfast.Config(**values).to_toml() == (ran / "config.toml").read_text()
+    assert config_to_toml(holdfast.Config(**values)) == (ran / "config.toml").read_text()
 
 
 def curved(rows: list[list[float | None]], **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
