@@ -602,7 +602,7 @@ def test_what_the_seconds_hold_is_said_and_a_ratio_is_the_mean_of_the_seeds():
         (("fedavg", "--sweep", "seed=1,2"), "use --seeds"),
         (("fedavg", "--sweep", "lr=0.1", "--sweep", "lr=0.2"), "swept twice"),
         (("fedavg", "--set", "seed=3"), "use --seeds"),
-        (("fedavg", "fedbug+scaffold+fedbug"), "stands twice"),
+        (("fedavg", "fedbug+scaffold+fedbug"), "appears twice"),
         (("fedavg", "fnr"), "public"),
         (("fedavg", "fedavgm", "--server-lr", "2"), "makes the server step itself"),
         (("fedavg", "--tables", "nowhere"), "takes no methods"),
