@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from holdfast.method.config import Config
     from holdfast.method.method import Method
     from holdfast.method.part import Client, Part, Round, Tensors, Trip
-    from holdfast.models.net import Net, Out, to_groupnorm
+    from holdfast.models.groupnorm import to_groupnorm
+    from holdfast.models.net import Net, Out
     from holdfast.reports.page import report
     from holdfast.runs.run import Result, run
 
@@ -36,7 +37,8 @@ _HOMES = {
     "holdfast.data.user_datasets": ("from_dataset", "from_huggingface"),
     "holdfast.core.errors": ("HoldfastError",),
     "holdfast.method.method": ("Method",),
-    "holdfast.models.net": ("Net", "Out", "to_groupnorm"),
+    "holdfast.models.groupnorm": ("to_groupnorm",),
+    "holdfast.models.net": ("Net", "Out"),
     "holdfast.core.params": ("param",),
     "holdfast.method.part": ("Client", "Part", "Round", "Tensors", "Trip"),
     "holdfast.reports.page": ("report",),

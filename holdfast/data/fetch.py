@@ -67,7 +67,7 @@ def _download(data_set: Source, download: Download, root: Path, progress: Progre
             problem = problem or f"{url}: {getattr(error, 'reason', None) or error or type(error).__name__}"
     else:
         files, folder = shortened(data_set.missing(root)), data_set.place(root)
-        remedy = "run the command again to resume, or" if part.exists() else "without a network,"
+        remedy = "run the command again to resume, or" if part.exists() else "check the network, or"
         raise HoldfastError(f"cannot download {problem}; {remedy} put {files} into {folder}")
     checksum = _md5(part)
     if checksum != download.md5:

@@ -146,7 +146,8 @@ def _assign(table: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> 
 def _checked(labels: np.ndarray, clients: int) -> np.ndarray:
     labels = np.asarray(labels)
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iu" or labels.min() < 0:
-        what = "negative labels" if labels.size and labels.dtype.kind == "i" else f"{labels.dtype} {list(labels.shape)}"
+        numbers = labels.ndim == 1 and len(labels) and labels.dtype.kind in "iu"
+        what = "negative numbers" if numbers else f"{labels.dtype} {list(labels.shape)}"
         raise HoldfastError(f"a split needs one whole number from 0 per sample, not {what}; convert the labels")
     if clients < 1:
         raise HoldfastError(f"clients must be at least 1, not {clients}; use one or more clients")

@@ -103,7 +103,7 @@ class Net:
         self.channels_last = False
 
     def twin(self) -> Net:
-        """Return the same network with its own copy of the module, since two threads must not run one module at once."""
+        """Return the same network with its own copy of the module: two threads must not run one module at once."""
         twin = copy.copy(self)
         twin.body = copy.deepcopy(self.body)
         return twin

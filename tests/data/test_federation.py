@@ -15,7 +15,7 @@ import holdfast
 from holdfast import DataSet, HoldfastError, federate
 from holdfast.core import rng
 from holdfast.data.augment import PADDING, crop_and_flip
-from holdfast.data.federation import hold_out
+from holdfast.data.federation import choose_public
 
 DIGITS = holdfast.load("digits")
 
@@ -39,12 +39,12 @@ def test_public_data_are_stratified_and_belong_to_no_client(split: str):
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60).map(np.array), st.floats(0.01, 0.99), st.integers(0, 99))
 def test_of_every_class_the_same_share_and_at_least_one(labels: np.ndarray, fraction: float, seed: int):
-    held = hold_out(labels, fraction, seed)
+    held = choose_public(labels, fraction, seed)
     assert len(set(held.tolist())) == len(held)
     for c in np.unique(labels):
         n, own = (labels == c).sum(), (labels[held] == c).sum()
         assert own == max(1, round(fraction * n))
-    assert np.array_equal(held, hold_out(labels, fraction, seed))
+    assert np.array_equal(held, choose_public(labels, fraction, seed))
 
 
 def test_public_data_depend_on_the_seed_and_come_in_batches():

@@ -10,8 +10,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 import holdfast
-from holdfast.models.matconv import MatConv2d, fits, with_products
-from holdfast.models.matpool import MatPool2d, pools, pools_first
+from holdfast.models.corner_pooling import CornerPool2d, is_corner_pool, pool_before_relu
+from holdfast.models.product_convolution import ProductConv2d, is_product_convolution, with_products
 
 # kernel, stride, padding, size of the image: those of the zoo, and one window larger than the image.
 CASES = [
@@ -26,10 +26,10 @@ CASES = [
 ]
 
 
-def both(kernel: int, stride: int, padding: int, bias: bool = True) -> tuple[nn.Conv2d, MatConv2d]:
+def both(kernel: int, stride: int, padding: int, bias: bool = True) -> tuple[nn.Conv2d, ProductConv2d]:
     torch.manual_seed(0)
     conv = nn.Conv2d(3, 8, kernel, stride, padding, bias=bias, dtype=torch.float64)
-    return conv, MatConv2d(conv)
+    return conv, ProductConv2d(conv)
 
 
 @pytest.mark.parametrize(("kernel", "stride", "padding", "size"), CASES)
@@ -63,9 +63,9 @@ def test_a_pool_of_comparisons_is_the_same_pool(size):
     x = torch.randint(-3, 3, (2, 3, *size)).double().requires_grad_()  # few values: many ties
     g = torch.randn(2, 3, size[0] // 2, size[1] // 2, dtype=torch.float64)
     if min(size) < 2:
-        assert MatPool2d()(x).numel() == 0
+        assert CornerPool2d()(x).numel() == 0
         return
-    ours, theirs = MatPool2d()(x), nn.MaxPool2d(2)(x)
+    ours, theirs = CornerPool2d()(x), nn.MaxPool2d(2)(x)
     assert torch.equal(ours, theirs)
     assert torch.equal(torch.autograd.grad(ours, x, g)[0], torch.autograd.grad(theirs, x, g)[0])
 
@@ -75,8 +75,8 @@ def test_pooling_before_the_relu_changes_nothing():
     block = nn.Sequential(nn.Conv2d(1, 2, 1, dtype=torch.float64), nn.ReLU(), nn.MaxPool2d(2))
     x = torch.randint(-3, 3, (2, 1, 6, 6)).double().requires_grad_()
     swapped = with_products(copy.deepcopy(block))
-    pools_first(swapped)
-    assert [type(m).__name__ for m in swapped] == ["MatConv2d", "MatPool2d", "ReLU"]
+    pool_before_relu(swapped)
+    assert [type(m).__name__ for m in swapped] == ["ProductConv2d", "CornerPool2d", "ReLU"]
     g = torch.randn(2, 2, 3, 3, dtype=torch.float64)
     for wrt, own in zip([x, *block.parameters()], [x, *swapped.parameters()], strict=True):
         expected = torch.autograd.grad(block(x), wrt, g)[0]
@@ -87,7 +87,7 @@ def test_pooling_before_the_relu_changes_nothing():
     "pool", [nn.MaxPool2d(3), nn.MaxPool2d(2, 1), nn.MaxPool2d(2, padding=1), nn.MaxPool2d(2, ceil_mode=True)]
 )
 def test_other_pools_stay_as_they_are(pool):
-    assert not pools(pool)
+    assert not is_corner_pool(pool)
     assert with_products(nn.Sequential(pool))[0] is pool
 
 
@@ -119,4 +119,4 @@ def test_low_precision_stays_close():
     ],
 )
 def test_what_is_replaced(module, expected):
-    assert fits(module) is expected
+    assert is_product_convolution(module) is expected

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from holdfast.core.errors import HoldfastError
-from holdfast.models import bricks
 from holdfast.models.cost import mflops, parameters
 from holdfast.models.dropout import Dropout, dropping
-from holdfast.models.googlenet import STAGE3, STAGE4, STAGE5
+from holdfast.models.networks._layers import norm
+from holdfast.models.networks.googlenet import STAGE3, STAGE4, STAGE5
 from holdfast.models.zoo import make, model, models
 
 torch.set_num_threads(1)
@@ -181,7 +181,7 @@ def test_nothing_is_drawn_kept_or_written_in_place(text: str) -> None:
 
 
 def test_group_norm_takes_the_groups_that_fit() -> None:
-    assert [bricks.norm(c, g).num_groups for c, g in ((64, 2), (7, 2), (24, 32), (64, 32))] == [2, 1, 8, 32]
+    assert [norm(c, g).num_groups for c, g in ((64, 2), (7, 2), (24, 32), (64, 32))] == [2, 1, 8, 32]
 
 
 # ------------------------------------------------------------------------------- gradients of a cohort
