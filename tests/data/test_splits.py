@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import tracemalloc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -439,6 +441,14 @@ def test_labels_must_be_labels(labels, kind):
 # ------------------------------------------------------------------------------------- user-written splits
 
 
+@pytest.fixture
+def _forget_classes() -> Iterator[None]:
+    """Classes that a test defines are not known to the tests after it."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.usefixtures("_forget_classes")
 def test_a_user_may_write_a_split_for_every_slot():
     @dataclass(frozen=True)
     class FirstClient(LabelSplit):

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,18 +17,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+import holdfast.models.networks
+from helpers.exact_errors import raises_exactly
 from holdfast.core.errors import HoldfastError
 from holdfast.models.cost import mflops, parameters
 from holdfast.models.dropout import Dropout, dropping
 from holdfast.models.networks._layers import norm
 from holdfast.models.networks.googlenet import STAGE3, STAGE4, STAGE5
-from holdfast.models.zoo import make, model, models
+from holdfast.models.zoo import Model, make, model, models
 
 torch.set_num_threads(1)
 
 DIGITS, MNIST, CIFAR, TINY, IMAGENET = (1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 224, 224)
 SPECS = [*sorted(models()), "resnet18(stem=cifar)", "alexnet(hidden=32)"]
 IMAGE_MODELS = sorted(models().keys() - {"linear", "mlp"})
+LEAST = {"cnn": 4, "mnist-cnn": 4, "cifar10-cnn": 8, "lenet5": 12, "vgg9": 8, "densenet": 4}
 IN_UNITS = ("resnet18", "resnet34", "googlenet", "densenet", "densenet(depth=16)")
 
 
@@ -147,22 +156,52 @@ def test_logits_are_what_the_head_says_of_flat_features(text: str, shapes: list[
 
 @pytest.mark.parametrize("text", IMAGE_MODELS)
 def test_flat_inputs_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(HoldfastError, match=rf"^{text} needs images .*, not inputs of shape \(64,\); linear and mlp"):
+    least = LEAST.get(text, 1)
+    pixels = f" of at least {least} x {least} pixels" if least > 1 else ""
+    with raises_exactly(
+        f"{text} needs images (channels, height, width){pixels}, not inputs of shape (64,); "
+        "use linear or mlp, which accept any shape"
+    ):
         make(text, (64,), 10)
 
 
-@pytest.mark.parametrize(
-    ("text", "least"),
-    [("cnn", 4), ("mnist-cnn", 4), ("cifar10-cnn", 8), ("lenet5", 12), ("vgg9", 8), ("densenet", 4)],
-)
+@pytest.mark.parametrize(("text", "least"), LEAST.items())
 def test_small_images_are_refused_and_the_least_is_taken(text: str, least: int) -> None:
-    with pytest.raises(HoldfastError, match=rf"^{text} needs images .* of at least {least} x {least} pixels"):
+    with raises_exactly(
+        f"{text} needs images (channels, height, width) of at least {least} x {least} pixels, not inputs of shape "
+        f"(1, {least}, {least - 1}); use linear or mlp, which accept any shape"
+    ):
         make(text, (1, least, least - 1), 10)
     assert make(text, (1, least, least), 10)(torch.zeros(1, 1, least, least)).shape == (1, 10)
 
 
+@pytest.fixture
+def _forget_classes() -> Iterator[None]:
+    """Classes that a test defines are not known to the tests after it."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.usefixtures("_forget_classes")
+def test_a_new_network_is_one_new_file() -> None:
+    """Every file of the folder that is no helper holds a network; a user may write one elsewhere."""
+
+    @dataclass(frozen=True)
+    class Flat(Model):
+        name: ClassVar[str] = "test-flat"
+
+        def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+            return nn.Sequential(OrderedDict(flat=nn.Flatten(), head=nn.Linear(math.prod(shape), classes)))
+
+    assert parameters(make("test-flat", DIGITS, 10)) == 650
+    folder = Path(holdfast.models.networks.__file__).parent
+    files = {file.stem for file in folder.glob("*.py") if not file.stem.startswith("_")}
+    homes = {cls.__module__ for cls in models().values() if cls.__module__.startswith("holdfast.")}
+    assert homes == {f"holdfast.models.networks.{file}" for file in files}
+
+
 def test_bad_parameters_are_refused() -> None:
-    with pytest.raises(HoldfastError, match="6 n \\+ 4"):
+    with raises_exactly("densenet: depth is 11, expected 6 n + 4; use 10, 16, ..., 40 or 100"):
         model("densenet(depth=11)")
     with pytest.raises(HoldfastError, match="one of imagenet, cifar"):
         model("resnet18(stem=tiny)")
@@ -326,3 +365,7 @@ def test_weights_depend_on_the_seed_alone() -> None:
     second, other = make("cnn", DIGITS, 10, seed=3), make("cnn", DIGITS, 10, seed=4)
     assert all(a.equal(b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     assert not any(a.equal(b) for a, b in zip(first.parameters(), other.parameters(), strict=True))
+
+
+def test_classes_of_tests_are_forgotten() -> None:
+    assert not any(name.startswith("test-") for name in models())
