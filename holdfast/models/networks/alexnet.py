@@ -14,8 +14,9 @@ from holdfast.models.zoo import Model
 
 @dataclass(frozen=True)
 class AlexNet(Model):
-    """Five convolutions of 64, 192, 384, 256 and 256 channels, in PyTorch's initialisation.
+    """AlexNet in one tower: five convolutions of 64, 192, 384, 256 and 256 channels.
 
+    In PyTorch's initialisation.
     FedAgg's Table VI runs it on CIFAR-10 without saying in which form. Here the size of the image decides:
 
     - Under 64 pixels, the usual CIFAR form: the first convolution is padded by 5 and pools are 2x2 (rounding up, so

@@ -14,7 +14,7 @@ from holdfast.models.zoo import Model
 
 @dataclass(frozen=True)
 class Cnn(Model):
-    """The CNN of FedBug's published code, taken from FedDyn's; it depends on the size of the image.
+    """The CNN of FedBug's and FedDyn's published code; it depends on the size of the image.
 
     - From 28 pixels (MNIST, CIFAR): conv 5x5, pool, conv 5x5, pool, fc 384, fc 192, head; no padding. 797,962
       parameters on CIFAR-10.
@@ -39,8 +39,9 @@ class Cnn(Model):
 
 @dataclass(frozen=True)
 class MnistCnn(Model):
-    """FedAgg's MNIST-CNN, which is the CNN of McMahan et al. (2017): 1,663,370 parameters on MNIST.
+    """FedAgg's MNIST-CNN, which is the CNN of McMahan et al. (2017).
 
+    1,663,370 parameters on MNIST.
     Two 5x5 convolutions with padding (32 and 64 channels, the latter from FedAgg's 7x7x64), each with a 2x2 max-pool, a
     hidden layer of 512 and the head. FedAgg mentions a "ReLU output layer"; here no ReLU follows the logits.
     """
@@ -55,8 +56,9 @@ class MnistCnn(Model):
 
 @dataclass(frozen=True)
 class Cifar10Cnn(Model):
-    """FedAgg's Cifar10-CNN: 553,514 parameters on CIFAR-10.
+    """FedAgg's Cifar10-CNN, with dropout.
 
+    553,514 parameters on CIFAR-10.
     Three 3x3 convolutions, each with a 2x2 max-pool, leave 4x4x64; then dropout, a hidden layer of 512, dropout and the
     head. The paper gives neither the first two widths nor the dropout rate. Our choice is 16, 32 and 0.25: the widths
     double up to the 64 that it prints.

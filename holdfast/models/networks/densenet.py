@@ -85,8 +85,9 @@ def dense_block(inputs: int, layers: int, growth: int, groups: int) -> nn.Sequen
 
 @dataclass(frozen=True)
 class DenseNet(Model):
-    """DenseNet-BC with ``depth`` layers; the paper's L=100, k=12 has 769,162 parameters on CIFAR-10.
+    """DenseNet-BC with GroupNorm; by default with 100 layers and growth 12.
 
+    The default, the paper's L=100 and k=12, has 769,162 parameters on CIFAR-10.
     Sized for 32 pixels; accepts images from 4 pixels. FedAgg does not say which DenseNet it ran; this is the smallest
     one in the paper's CIFAR table. Convolutions start He-normal (fan-out), as in the authors' code.
     """

@@ -86,8 +86,9 @@ def stage(inputs: int, table: dict[str, Widths], groups: int) -> nn.Sequential:
 
 @dataclass(frozen=True)
 class GoogLeNet(Model):
-    """The inceptions of the paper's Table 1 in the usual CIFAR form: 6,158,346 parameters on CIFAR-10.
+    """GoogLeNet's nine inceptions with GroupNorm, in the usual CIFAR form.
 
+    The widths are those of the paper's Table 1: 6,158,346 parameters on CIFAR-10.
     One 3x3 convolution is the whole stem, two 3x3 convolutions replace each 5x5, and there are neither auxiliary
     classifiers nor dropout. Convolutions have no bias, since a norm follows. Accepts any image.
     """

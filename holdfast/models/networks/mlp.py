@@ -14,7 +14,10 @@ from holdfast.models.zoo import Model
 
 @dataclass(frozen=True)
 class Linear(Model):
-    """Multinomial logistic regression: one linear layer. FedAgg's MNIST-Linear: 7,850 parameters."""
+    """Multinomial logistic regression: one linear layer.
+
+    FedAgg's MNIST-Linear, with 7,850 parameters on MNIST.
+    """
 
     name: ClassVar[str] = "linear"
 
@@ -24,10 +27,10 @@ class Linear(Model):
 
 @dataclass(frozen=True)
 class Mlp(Model):
-    """``depth`` hidden layers of ``width`` units with ReLU, in PyTorch's initialisation.
+    """Hidden layers with ReLU; by default the 2NN of McMahan et al. (2017).
 
-    The default is the 2NN of McMahan et al. (2017), 199,210 parameters on MNIST. ``mlp(width=25, depth=1)``
-    is the 784-25-10 network of FedNLR's Appendix A, 19,885 parameters.
+    In PyTorch's initialisation. The default has 199,210 parameters on MNIST. ``mlp(width=25, depth=1)`` is the 784-25-10
+    network of FedNLR's Appendix A, with 19,885 parameters.
     """
 
     name: ClassVar[str] = "mlp"

@@ -86,8 +86,9 @@ def stage(inputs: int, outputs: int, blocks: int, stride: int, groups: int) -> n
 
 @dataclass(frozen=True)
 class ResNet18(Model):
-    """Eight residual blocks in four stages: 11,689,512 parameters on ImageNet, 11,181,642 on CIFAR-10.
+    """ResNet-18 with GroupNorm: eight residual blocks in four stages.
 
+    11,689,512 parameters on ImageNet, 11,181,642 on CIFAR-10.
     FedBug's published code keeps the ImageNet stem on 32 and 64 pixels, and has two groups in each GroupNorm.
     ``stem=cifar`` keeps the resolution (11,173,962 parameters on CIFAR-10) and costs 15 times as much; FNR-FL's
     published code uses it, with BatchNorm. Convolutions start He-normal (fan-out) as in torchvision, norm layers at
@@ -105,7 +106,10 @@ class ResNet18(Model):
 
 @dataclass(frozen=True)
 class ResNet34(Model):
-    """Sixteen residual blocks in four stages: 21,797,672 parameters on ImageNet. Otherwise like ``resnet18``."""
+    """ResNet-34 with GroupNorm: sixteen residual blocks in four stages.
+
+    21,797,672 parameters on ImageNet. Otherwise like ``resnet18``.
+    """
 
     name: ClassVar[str] = "resnet34"
     groups: int = param(2, "groups of each GroupNorm", low=1)

@@ -29,8 +29,9 @@ def stages(channels: int, widths: Stages, ceil: bool = False) -> Layers:
 
 @dataclass(frozen=True)
 class Vgg9(Model):
-    """FedNLR's network: the VGG-9 of FedMA and NIID-Bench, 3,491,530 parameters on CIFAR-10.
+    """FedNLR's VGG-9, which is that of FedMA and NIID-Bench.
 
+    3,491,530 parameters on CIFAR-10.
     Six 3x3 convolutions (32, 64 | 128, 128 | 256, 256), fc 512, fc 512, head. In FedNLR's initialisation:
     convolutions Kaiming-uniform (bound ``sqrt(6 / fan_in)``), linear layers Xavier-normal (standard deviation
     ``sqrt(2 / (inputs + outputs))``); biases start at zero. FedMA's slight dropout is left out, since FedNLR mentions
@@ -56,8 +57,9 @@ class Vgg9(Model):
 
 @dataclass(frozen=True)
 class Vgg11(Model):
-    """VGG-11 (configuration A) in its CIFAR form: 9,750,922 parameters on CIFAR-10. FNR-FL and FedAgg use it.
+    """VGG-11 (configuration A) in its CIFAR form, with dropout, as in FNR-FL and FedAgg.
 
+    9,750,922 parameters on CIFAR-10.
     As in FNR-FL's published code: eight 3x3 convolutions and five pools leave one pixel of a 32-pixel image; then two
     hidden layers of 512, each after dropout, and the head. Convolutions start He-normal (fan-out), linear layers in
     PyTorch's initialisation. Pools round up, so that images whose size is not a multiple of 32 pixels work too.
