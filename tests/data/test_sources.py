@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+import holdfast.data.sources
 from helpers.data_files import RNG, batch, same, write_cifar10, write_idx, write_images
 from helpers.exact_errors import raises_exactly
 from helpers.places import SHARED
 from holdfast.core.errors import HoldfastError
+from holdfast.data.dataset import DataSet
+from holdfast.data.fetch import fetch
 from holdfast.data.prepare import moments
-from holdfast.data.sources import data_folder, load, sources
+from holdfast.data.sources import FileSource, data_folder, load, sources
 
 MNIST_FILES = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 
@@ -308,3 +315,44 @@ def test_pil_reads_what_we_read(cifar_images: Path) -> None:
     pixels = np.asarray(Image.open(io.BytesIO(file.read_bytes())).convert("RGB")).transpose(2, 0, 1)
     data = load(f"folder('{cifar_images}')")
     assert any(np.array_equal(image, pixels) for image in data.test_x[data.test_y == 8])
+
+
+# Adding a data set.
+
+
+@pytest.fixture
+def _forget_classes() -> Iterator[None]:
+    """Classes that a test defines are not known to the tests after it."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.usefixtures("_forget_classes")
+def test_a_new_data_set_is_one_new_file(tmp_path: Path) -> None:
+    """Every file of the folder that is no helper holds a data set; a user may write one elsewhere."""
+
+    @dataclass(frozen=True)
+    class Numbers(FileSource):
+        name: ClassVar[str] = "test-numbers"
+
+        def place(self, data_dir: Path) -> Path:
+            return data_dir / "numbers"
+
+        def files(self, data_dir: Path) -> list[Path]:
+            return [self.place(data_dir) / "numbers.npy"]
+
+        def decode(self, files: list[Path]) -> DataSet:
+            x = torch.from_numpy(np.load(files[0]))
+            y = torch.arange(len(x)) % 2
+            return DataSet(self.name, x, y, x, y, ("even", "odd"))
+
+    with raises_exactly(f"test-numbers is not published for download; put numbers.npy into {tmp_path}/numbers"):
+        fetch("test-numbers", tmp_path)
+    (tmp_path / "numbers").mkdir()
+    np.save(tmp_path / "numbers" / "numbers.npy", np.eye(4, dtype=np.float32))
+    assert load("test-numbers", tmp_path).mean == (0.25, 0.25, 0.25, 0.25)
+    assert load("test-numbers(normalise=off)", tmp_path).mean == ()
+    folder = Path(holdfast.data.sources.__file__).parent
+    files = {file.stem for file in folder.glob("*.py") if not file.stem.startswith("_")}
+    homes = {cls.__module__ for cls in sources().values() if cls.__module__.startswith("holdfast.")}
+    assert homes == {f"holdfast.data.sources.{file}" for file in files}

@@ -16,8 +16,8 @@ from holdfast.models.zoo import Model
 class LeNet5(Model):
     """LeNet-5 with ReLU and max-pooling.
 
-    conv 5x5 (6 channels), pool, conv 5x5 (16 channels), pool, fc 120, fc 84, head. Made for 1x32x32, where it has 61,706
-    parameters. Images under 32 pixels are padded by two in the first convolution, like MNIST's in the original; the
+    conv 5x5 (6 channels), pool, conv 5x5 (16 channels), pool, fc 120, fc 84, head. Made for 1x32x32: 61,706 parameters.
+    Images under 32 pixels are padded by two in the first convolution, like MNIST's in the original; the
     minimum is 12 pixels. FedAgg uses it for EMNIST-Letters and CIFAR-10 and prints a flat size of 5x5x32, which means a
     second convolution of 32 channels (the first is not given): ``lenet5(second=32)``.
     """

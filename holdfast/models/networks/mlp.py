@@ -29,8 +29,8 @@ class Linear(Model):
 class Mlp(Model):
     """Hidden layers with ReLU; by default the 2NN of McMahan et al. (2017).
 
-    In PyTorch's initialisation. The default has 199,210 parameters on MNIST. ``mlp(width=25, depth=1)`` is the 784-25-10
-    network of FedNLR's Appendix A, with 19,885 parameters.
+    In PyTorch's initialisation. The default has 199,210 parameters on MNIST. ``mlp(width=25, depth=1)`` is the
+    784-25-10 network of FedNLR's Appendix A, with 19,885 parameters.
     """
 
     name: ClassVar[str] = "mlp"
