@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.params import Named
+from holdfast.data.batch import Batch as Batch  # parts import it from here
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
@@ -44,23 +44,6 @@ HOOKS = (
     "penalty", "gradient", "direction", "end", "trips", "aggregate", "absorb", "server_step", "tune", "survey",
     "digest", "serve",
 )  # fmt: skip
-
-
-@dataclass
-class Batch:
-    """Samples of one client. Where ``mask`` is false the row is padding and must not count."""
-
-    x: Tensor
-    y: Tensor
-    mask: Tensor
-
-    def mean(self, values: Tensor) -> Tensor:
-        """The mean of one value per sample over the samples that are there."""
-        return torch.where(self.mask, values, 0.0).sum() / self.mask.sum().clamp(min=1)
-
-    def cross_entropy(self, logits: Tensor) -> Tensor:
-        """The mean cross-entropy over the samples that are there."""
-        return self.mean(F.cross_entropy(logits, self.y, reduction="none"))
 
 
 @dataclass

@@ -140,7 +140,7 @@ def test_python_examples_run(page: Path) -> None:
                 import datasets  # noqa: F401
             except ImportError:
                 continue
-        exec(compile(block, str(page), "exec"), {"__name__": page.stem})
+        exec(compile(block, str(page), "exec", dont_inherit=True), {"__name__": page.stem})
 
 
 def test_the_table_of_models_is_that_of_the_command() -> None:
