@@ -14,8 +14,9 @@ import torch
 
 import holdfast
 from holdfast.comparison.compare import tabulate
-from holdfast.comparison.result import read_run
-from holdfast.comparison.task import Executor, Task
+from holdfast.comparison.stored_run import read_run
+from holdfast.comparison.executor import Executor
+from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.method.method import Method
