@@ -46,7 +46,7 @@ def test_a_summary_says_where_it_was_made(copied: Path, monkeypatch: pytest.Monk
     found = json.loads(Path("here/summary.json").read_text())
     want = {"device": "cpu", "date": date.today().isoformat(), "holdfast": holdfast.__version__}
     want |= {"torch": torch.__version__, "commit": "abc1234"}
-    assert {name: compared.record[name] for name in MADE} == want, "the code is that of the start"
+    assert {name: found[name] for name in MADE} == want, "the code is that of the start"
 
 
 def test_looking_at_a_finished_run_does_not_make_it_anew(copied: Path) -> None:
