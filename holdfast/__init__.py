@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from holdfast.comparison.compare import Comparison, compare
     from holdfast.core.errors import HoldfastError
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from holdfast.models.net import Net, Out, to_groupnorm
     from holdfast.reports.page import report
     from holdfast.runs.run import Result, run
-
-__version__ = "0.1.0"
 
 # Where each public name lives. They are imported when first used, so that the command line starts at once.
 _HOMES = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.terminal_table import FittedTable
     from holdfast.comparison.compare import Comparison
-    from holdfast.comparison.schema import Study
+    from holdfast.comparison.study_schema import Study
 
 COMMON = tuple(name for name in FIELDS if name not in ("method", "seed"))
 WORDS = "holdfast.words"  # key of the words of the command line in click's context
@@ -107,17 +107,17 @@ def tables_again(methods: tuple[str, ...], values: dict[str, Any], options: Comp
 def run(methods: tuple[str, ...], values: dict[str, Any], options: CompareFlags, console: Console) -> Comparison:
     """Start or resume a comparison; the first Ctrl-C stops it after the current rounds."""
     from holdfast.cli.comparison_progress import observer
-    from holdfast.cli.run_progress import interruptible
     from holdfast.comparison.compare import compare
     from holdfast.comparison.plan import sweep_from_text
+    from holdfast.core.interrupts import stop_on_interrupt
 
     if not methods:
         raise HoldfastError('compare needs methods: holdfast compare fedavg "fedbug(0.4)"')
-    with interruptible(console, "stopping after the current rounds") as asked:
+    with stop_on_interrupt(console.print, "stopping after the current rounds") as stop:
         return compare(
             methods, seeds=options.seeds, first_seed=options.first_seed, sweep=sweep_from_text(options.sweep),
             targets=numbers(options.targets), jobs=options.jobs, out=options.out, overwrite=options.overwrite,
-            light=options.light, watch=observer(console, options.quiet), stop=lambda: bool(asked), **values,
+            light=options.light, watch=observer(console, options.quiet), stop=stop, **values,
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.task import Task
-from holdfast.runs.history import Record
+from holdfast.training.record import RoundRecord
 
 
 def observer(console: Console, quiet: bool) -> Observer:
@@ -66,7 +66,7 @@ class LiveTable(Observer):
         self.live.console.print(overview(tasks, states), highlight=False)
         self.live.start()
 
-    def round(self, task: Task, record: Record) -> None:
+    def round(self, task: Task, record: RoundRecord) -> None:
         row, seed = self.rows[task.row], task.config.seed
         row.rounds[seed] = record.round
         known = "" if record.test_accuracy is None else f": {100 * record.test_accuracy:.1f}%"

@@ -17,15 +17,15 @@ from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.result import collect
 from holdfast.comparison.runner import FolderLock, run_all
-from holdfast.comparison.schema import DataFacts, ExecutionOptions, Study
 from holdfast.comparison.study_folder import StudyFolder
+from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, Study
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import to_json
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
-from holdfast.runs.folder import LISTED, fresh_folder
+from holdfast.runs.folder import LISTED, new_folder
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def compare(
     request = ComparisonRequest(methods, settings | named, seeds, first_seed, sweep or {}, execution, own)
     plan = make_plan(request)
     executor = Executor(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
-    path = Path(out) if out is not None else fresh_folder(Path("runs"), "compare", slug(plan.config.data))
+    path = Path(out) if out is not None else new_folder(Path("runs"), "compare", slug(plan.config.data))
     return run_plan(plan, executor, StudyFolder(path), overwrite, watch, stop)
 
 

@@ -17,9 +17,11 @@ from holdfast.data.federation import Federation
 from holdfast.data.sources import load
 from holdfast.method.config import Config
 from holdfast.runs.folder import RunFolder
-from holdfast.runs.history import Record
+from holdfast.runs.options import RunOptions
 from holdfast.runs.provenance import made_here
-from holdfast.runs.run import agree, carry_out, deal, pick_device
+from holdfast.runs.run import carry_out
+from holdfast.runs.setup import check_together, deal, pick_device
+from holdfast.training.record import RoundRecord
 from holdfast.training.round import Diverged
 
 
@@ -48,10 +50,10 @@ class Executor:
 
     def check(self, task: Task) -> None:
         """Raise an error for anything wrong with a task before any task runs."""
-        agree(task.config, task.method, self.federation(task.config), self.model)
+        check_together(task.config, task.method, self.federation(task.config), self.model)
 
     def run(
-        self, task: Task, on_round: Callable[[Record], None], stop: Callable[[], bool], light: bool = False
+        self, task: Task, on_round: Callable[[RoundRecord], None], stop: Callable[[], bool], light: bool = False
     ) -> tuple[str, str]:
         """Start or resume a run.
 
@@ -68,10 +70,8 @@ class Executor:
         resume = task.state() == "started" and task.kept() > 0
         federation = self.federation(task.config)
         try:
-            result = carry_out(
-                task.config, task.method, federation, self.model, folder, resume, not resume, on_round=on_round,
-                stop=stop,
-            )  # fmt: skip
+            options = RunOptions(folder, resume, not resume, on_round=on_round, stop=stop)
+            result = carry_out(task.config, task.method, federation, self.model, options)
         except Diverged as error:
             folder.give_up(str(error), made_here(pick_device(task.config.device)))
             return "diverged", str(error)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.comparison.labels import shown
-from holdfast.comparison.schema import Study, StudyEntry
+from holdfast.comparison.study_schema import Study, StudyEntry
 from holdfast.comparison.tables import NEVER, NONE, describe, from_python, notes, tables
 
 # Columns of words, which are aligned left; all others hold numbers.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from holdfast.comparison.task import Task
-from holdfast.runs.history import Record
+from holdfast.training.record import RoundRecord
 
 PATIENCE = 30.0  # seconds without a line
 
@@ -18,7 +18,7 @@ class Observer:
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         """Called before the first run, with every task and its state on disk."""
 
-    def round(self, task: Task, record: Record) -> None:
+    def round(self, task: Task, record: RoundRecord) -> None:
         """Called after every round of any run."""
 
     def end(self, task: Task, state: str, why: str) -> None:
@@ -41,7 +41,7 @@ class LineLog(Observer):
         self.done = sum(state in ("finished", "diverged") for state in states)
         self.say(overview(tasks, states))
 
-    def round(self, task: Task, record: Record) -> None:
+    def round(self, task: Task, record: RoundRecord) -> None:
         if time.monotonic() > self.last + PATIENCE:
             known = "" if record.test_accuracy is None else f", accuracy {record.test_accuracy:.4f}"
             self.say(f"{task.label}, seed {task.config.seed}: round {record.round} of {task.config.rounds}{known}")

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import replace
 
 from holdfast.comparison.labels import entry_names, slug, unique_name
-from holdfast.comparison.schema import FORMAT, StoredPlan, Study
+from holdfast.comparison.study_schema import FORMAT, StoredPlan, Study
 from holdfast.method.renamed import modern
 
 

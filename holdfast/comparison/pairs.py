@@ -16,8 +16,8 @@ from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
 from holdfast.method.method import Method
 from holdfast.method.recipes import RECIPES
-from holdfast.runs.history import Record
 from holdfast.runs.run import run
+from holdfast.training.record import RoundRecord
 
 # Small enough that some six hundred pairs take a minute or two; three layers, since freeze-last-two leaves one.
 SETTINGS: dict[str, Any] = {
@@ -47,7 +47,7 @@ def attempt(first: str, second: str) -> str:
     return ""
 
 
-def disagree(name: str, loop: list[Record], vector: list[Record]) -> None:
+def disagree(name: str, loop: list[RoundRecord], vector: list[RoundRecord]) -> None:
     """A result that is not finite, or that depends on the engine, is a bug: say where."""
     for a, b in zip(loop, vector, strict=True):
         for key, value in asdict(a).items():

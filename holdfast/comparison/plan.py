@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.comparison.labels import EntryName, entry_names, shown
-from holdfast.comparison.schema import DataFacts, ExecutionOptions, StoredPlan
+from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, StoredPlan
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
-from holdfast.method.config import FIELDS, Config, from_text
+from holdfast.method.config import FIELDS, Config
+from holdfast.method.config_text import setting_from_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
 
@@ -251,7 +252,7 @@ def sweep_from_text(texts: Sequence[str]) -> dict[str, list[Any]]:
             raise HoldfastError(f"--sweep {text}: expected NAME=VALUE,VALUE,..., such as lr=0.01,0.1")
         if name in sweep:
             raise HoldfastError(f"{name} is swept twice: write --sweep {name}=a,b,c once")
-        sweep[name] = [from_text(name, word) for word in words(values)]
+        sweep[name] = [setting_from_text(name, word) for word in words(values)]
     return sweep
 
 

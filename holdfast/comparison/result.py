@@ -9,7 +9,9 @@ from typing import Any
 
 from holdfast.comparison.labels import EntryName
 from holdfast.comparison.plan import Plan
-from holdfast.comparison.schema import (
+from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
+from holdfast.comparison.stored_run import StoredRun, read_run
+from holdfast.comparison.study_schema import (
     AccuracyScores,
     ClassAccuracy,
     ClientCounts,
@@ -21,8 +23,6 @@ from holdfast.comparison.schema import (
     StudyEntry,
     TargetCost,
 )
-from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
-from holdfast.comparison.stored_run import StoredRun, read_run
 from holdfast.runs.provenance import MADE
 
 

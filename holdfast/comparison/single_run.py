@@ -10,11 +10,12 @@ from typing import Any
 
 from holdfast.comparison.plan import flags, notable_settings
 from holdfast.comparison.result import EntryRuns, made, study_entry
-from holdfast.comparison.schema import ClientCounts, Study
 from holdfast.comparison.stats import reach
 from holdfast.comparison.stored_run import StoredRun
+from holdfast.comparison.study_schema import ClientCounts, Study
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
+from holdfast.method.config_text import config_to_toml
 from holdfast.runs.folder import HISTORY, SPLIT, SUMMARY, RunFolder
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
@@ -38,7 +39,7 @@ def study_of_run(folder: Path) -> Study:
         classes=split.get("classes") or [str(c) for c in range(len(by_class))],
         split=ClientCounts(split.get("counts")),
         entries=[study_entry(EntryRuns(config.method, config.method, {}, {".": run}), None, targets)],
-        config=config.to_toml(),
+        config=config_to_toml(config),
         rounds_done=len(run.history),
     )
 

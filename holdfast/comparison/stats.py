@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.comparison.schema import Difference, Spread
+from holdfast.comparison.study_schema import PairedDifference, Spread
 
 CONFIDENCE = 0.95
 NOT_SEEN = "no difference seen"
@@ -27,7 +27,7 @@ def spread(values: Values) -> Spread:
     return Spread(mean, std, list(values))
 
 
-def paired(values: Values, reference: Values, to: str = "") -> Difference | None:
+def paired(values: Values, reference: Values, to: str = "") -> PairedDifference | None:
     """Compare final accuracies with those of a reference, seed by seed: a t interval and the paired t test.
 
     Args:
@@ -47,12 +47,12 @@ def paired(values: Values, reference: Values, to: str = "") -> Difference | None
     mean = statistics.fmean(gaps)
     t = student()
     if n < 2 or t is None:
-        return Difference("final", to, mean, None, None, None, n)
+        return PairedDifference("final", to, mean, None, None, None, n)
     error = statistics.stdev(gaps) / math.sqrt(n)
     half = float(t.ppf((1 + CONFIDENCE) / 2, n - 1)) * error
     certain = 1.0 if mean == 0 else 0.0  # all differences are equal
     p = 2 * float(t.sf(abs(mean) / error, n - 1)) if error > 0 else certain
-    return Difference("final", to, mean, mean - half, mean + half, p, n)
+    return PairedDifference("final", to, mean, mean - half, mean + half, p, n)
 
 
 def student() -> Any:
@@ -64,7 +64,7 @@ def student() -> Any:
     return t
 
 
-def verdict(difference: Difference | None) -> str:
+def verdict(difference: PairedDifference | None) -> str:
     """Judge by the interval: ``better``, ``worse`` or ``no difference seen``; empty without an interval."""
     if difference is None or difference.low is None or difference.high is None:
         return ""

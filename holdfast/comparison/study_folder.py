@@ -12,11 +12,12 @@ from holdfast.comparison.labels import shown
 from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.runner import LOCK, FolderLock
-from holdfast.comparison.schema import FORMAT, DataFacts, StoredPlan, Study
+from holdfast.comparison.study_schema import FORMAT, DataFacts, StoredPlan, Study
 from holdfast.comparison.task import FREE
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_atomically
 from holdfast.core.typed_json import JsonMismatch, from_json, to_json
-from holdfast.runs.folder import CONFIG, RunFolder, write_whole
+from holdfast.runs.folder import CONFIG, RunFolder
 
 PLAN, RESULT = "plan.json", "compare.json"
 TABLES = ("compare.md", "compare.csv", "compare.tex")
@@ -52,9 +53,9 @@ class StudyFolder:
 
     def write_result(self, study: Study) -> None:
         """Write ``compare.json`` and the tables."""
-        write_whole(self.path / RESULT, json.dumps(to_json(study), allow_nan=False) + "\n")
+        write_atomically(self.path / RESULT, json.dumps(to_json(study), allow_nan=False) + "\n")
         for name, text in zip(TABLES, (markdown(study), as_csv(study), latex(study)), strict=True):
-            write_whole(self.path / name, text)
+            write_atomically(self.path / name, text)
 
     def stored(self) -> StoredPlan:
         """Read ``plan.json``; a folder of an older format is brought up to date first."""
@@ -104,7 +105,7 @@ class StudyFolder:
                             )
                         (self.path / before).rename(self.path / after)
                 with contextlib.suppress(HoldfastError):  # no result yet, or one that is written again anyway
-                    write_whole(self.path / RESULT, json.dumps(to_json(self.result()), allow_nan=False) + "\n")
+                    write_atomically(self.path / RESULT, json.dumps(to_json(self.result()), allow_nan=False) + "\n")
                 self._write_stored(plan)
         except OSError as error:
             raise HoldfastError(
@@ -113,7 +114,7 @@ class StudyFolder:
         return plan
 
     def _write_stored(self, plan: StoredPlan) -> None:
-        write_whole(self.path / PLAN, json.dumps(to_json(plan), indent=1) + "\n")
+        write_atomically(self.path / PLAN, json.dumps(to_json(plan), indent=1) + "\n")
 
 
 def read_file(path: Path, kind: type[T], remedy: str) -> T:

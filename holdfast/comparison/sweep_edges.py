@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.comparison.labels import shown
 from holdfast.comparison.plan import WHO
-from holdfast.comparison.schema import Study
+from holdfast.comparison.study_schema import Study
 from holdfast.method.config import FIELDS
 
 

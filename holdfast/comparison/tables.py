@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.comparison.labels import shown
-from holdfast.comparison.schema import Difference, Spread, Study, StudyEntry, TargetCost
+from holdfast.comparison.study_schema import PairedDifference, Spread, Study, StudyEntry, TargetCost
 from holdfast.comparison.sweep_edges import edges
 
 NEVER, NONE = "∞", "–"
@@ -170,7 +170,7 @@ def points(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:+.2f}"
 
 
-def interval(d: Difference) -> str:
+def interval(d: PairedDifference) -> str:
     return NONE if d.low is None or d.high is None else f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.comparison.result import collect
-from holdfast.comparison.schema import EntryProgress, StoredPlan, Study, StudyProgress
 from holdfast.comparison.stats import spread
 from holdfast.comparison.stored_run import read_started
 from holdfast.comparison.study_folder import StudyFolder
+from holdfast.comparison.study_schema import EntryProgress, StoredPlan, Study, StudyProgress
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 

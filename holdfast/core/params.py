@@ -26,11 +26,28 @@ def param(
     above: float | None = None,
     below: float | None = None,
     choices: tuple[str, ...] = (),
+    roles: tuple[str, ...] = (),
+    not_swept: str = "",
 ) -> Any:
-    """A parameter: ``low <= value <= high``, ``above < value < below``, or one of ``choices``."""
-    limits = {"low": low, "high": high, "above": above, "below": below}
-    metadata = {"doc": doc, "choices": choices, **{k: v for k, v in limits.items() if v is not None}}
-    return field(default=default, metadata=metadata)
+    """Declare a parameter with everything that is known about it.
+
+    Args:
+        default: The default value; ``dataclasses.MISSING`` makes the parameter required.
+        doc: The meaning, in a few words, for help texts and tables.
+        low: The smallest value allowed.
+        high: The largest value allowed.
+        above: A bound that the value must exceed.
+        below: A bound that the value must stay under.
+        choices: The words allowed; a number may have words as alternatives.
+        roles: What the setting is to the rest of the library (settings of a run only, see ``method.config``).
+        not_swept: Why a comparison cannot sweep the setting, as a remedy (settings of a run only).
+
+    Returns:
+        A dataclass field.
+    """
+    bounds = {"low": low, "high": high, "above": above, "below": below}
+    metadata = {"doc": doc, "choices": choices, "roles": roles, "not_swept": not_swept}
+    return field(default=default, metadata=metadata | {k: v for k, v in bounds.items() if v is not None})
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.comparison.schema import Study, StudyEntry, TargetCost
+from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.tables import unless_never
 from holdfast.reports import formatting
 from holdfast.training.drift import MEASURES, PER_CLASS

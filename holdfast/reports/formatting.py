@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.comparison.schema import Spread
+from holdfast.comparison.study_schema import Spread
 from holdfast.comparison.tables import NONE
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
-from holdfast.comparison.schema import Study
+from holdfast.comparison.study_schema import Study
 from holdfast.comparison.sweep_edges import edges
 from holdfast.comparison.tables import from_python, last_scores
 from holdfast.core.errors import HoldfastError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.comparison.labels import shown
-from holdfast.comparison.schema import Study
+from holdfast.comparison.study_schema import Study
 from holdfast.comparison.tables import NEVER
 from holdfast.reports import charts, formatting, static_charts
 from holdfast.reports.charts import BarChart, Chart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.comparison.schema import Difference, Spread, Study, StudyEntry
+from holdfast.comparison.study_schema import PairedDifference, Spread, Study, StudyEntry
 from holdfast.comparison.tables import NONE, last_scores, unless_never
 from holdfast.reports import charts, formatting
 
@@ -110,7 +110,7 @@ def remarks(e: StudyEntry) -> list[str]:
     return lines + (["leaks test data: its accuracy is meaningless"] if e.leaks_test_data else [])
 
 
-def interval(d: Difference) -> list[str]:
+def interval(d: PairedDifference) -> list[str]:
     """Return the confidence interval and the p-value, if there are enough seeds."""
     known = [] if d.low is None or d.high is None else [f"{formatting.points(d.low)} to {formatting.points(d.high)}"]
     return known + ([] if d.p is None else [formatting.p_value(d.p)])

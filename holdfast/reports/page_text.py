@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.comparison.labels import shown
-from holdfast.comparison.schema import Study, StudyEntry
+from holdfast.comparison.study_schema import Study, StudyEntry
 from holdfast.comparison.tables import NEVER, federation, last_scores, swept
 from holdfast.reports import formatting, page_tables
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from holdfast.comparison.schema import Study
 from holdfast.comparison.single_run import study_of_run
 from holdfast.comparison.study_folder import PLAN, RESULT, StudyFolder
+from holdfast.comparison.study_schema import Study
 from holdfast.comparison.unfinished import outgrown, study_so_far
 from holdfast.core.errors import HoldfastError
 from holdfast.reproduce.store import PAGE as REPRODUCTION_PAGE

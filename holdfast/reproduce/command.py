@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from holdfast.comparison.observers import LineLog, Observer
 from holdfast.core.errors import HoldfastError
-from holdfast.method.config import from_text
+from holdfast.method.config_text import setting_from_text
 from holdfast.reproduce.cells import TableSelection, cells, missing_data
 from holdfast.reproduce.markdown import headline, section, wanting
 from holdfast.reproduce.measure import Measure
@@ -118,7 +118,7 @@ def changes(given: argparse.Namespace) -> dict[str, Any]:
         if not equals:
             raise HoldfastError(f"--set {pair}: expected key=value")
         name = name.strip().replace("-", "_")
-        settings[name] = from_text(name, text.strip())
+        settings[name] = setting_from_text(name, text.strip())
     for name in ("data_dir", "device"):
         if getattr(given, name) is not None:
             settings[name] = getattr(given, name)

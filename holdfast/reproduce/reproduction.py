@@ -21,7 +21,7 @@ from holdfast.reproduce.paper import SCALES, Paper, load_paper
 from holdfast.reproduce.record import done, table_record
 from holdfast.reproduce.selection import choose, see
 from holdfast.reproduce.store import RESULT, keep, noted
-from holdfast.runs.history import Record
+from holdfast.training.record import RoundRecord
 
 SAVED_EVERY = 10.0  # seconds between two writings of the tables while runs go on
 
@@ -164,7 +164,7 @@ class SavingObserver(Observer):
         if {*states} & {"new", "started"}:
             self.watch.say(f"progress: accuracy of the newest round; in the tables: {', '.join(self.measures)}")
 
-    def round(self, task: Task, record: Record) -> None:
+    def round(self, task: Task, record: RoundRecord) -> None:
         self.watch.round(task, record)
 
     def end(self, task: Task, state: str, why: str) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_atomically
 from holdfast.reproduce.markdown import section
-from holdfast.runs.folder import write_whole
 
 FORMAT = 2
 RESULT, PAGE = "reproduce.json", "reproduce.md"
@@ -27,8 +27,8 @@ def keep(path: Path, tables: Sequence[dict[str, Any]], note: str) -> dict[str, s
     before = {key(t): t for t in read(path / RESULT)}
     fresh = {key(t): noted(t, note or before.get(key(t), noted(t, ""))["made"]["note"]) for t in tables}
     every = list((before | fresh).values())
-    write_whole(path / RESULT, json.dumps({"format": FORMAT, "tables": every}, allow_nan=False, indent=1) + "\n")
-    write_whole(path / PAGE, "\n".join([*([SHARED] if shared(every) else []), *map(section, every)]))
+    write_atomically(path / RESULT, json.dumps({"format": FORMAT, "tables": every}, allow_nan=False, indent=1) + "\n")
+    write_atomically(path / PAGE, "\n".join([*([SHARED] if shared(every) else []), *map(section, every)]))
     return {t["table"]: t["made"]["note"] for t in fresh.values()}
 
 

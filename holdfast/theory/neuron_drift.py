@@ -21,7 +21,7 @@ from holdfast.data.sources import data_folder, load, source
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.models.net import Net
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 from holdfast.theory.recorder import Recorder, seen
 from holdfast.training.metrics import evaluate
 from holdfast.training.round import Trainer
@@ -92,7 +92,7 @@ def drift(data: DataSet, seed: int, methods: tuple[str, ...]) -> Drift:
     after = {}
     own = torch.zeros(classes, dtype=torch.int64)
     for method in methods:
-        again = prepare(config, Method.parse(method) + Recorder(), federation, None)
+        again = prepare_simulation(config, Method.parse(method) + Recorder(), federation, None)
         again.server.w = w.clone()
         again.play(rounds + 1)
         kept = seen(again)
@@ -103,7 +103,7 @@ def drift(data: DataSet, seed: int, methods: tuple[str, ...]) -> Drift:
 
 def trained(config: Config, federation: Federation) -> tuple[Trainer, int, float]:
     """FedAvg until the accuracy is reached: the run, its rounds, the accuracy."""
-    simulation = prepare(config, Method(), federation, None)
+    simulation = prepare_simulation(config, Method(), federation, None)
     accuracy, rounds = 0.0, 0
     while accuracy < ACCURACY and rounds < MOST:
         rounds += 1

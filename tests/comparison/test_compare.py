@@ -41,8 +41,8 @@ from holdfast.comparison.compare import tabulate
 from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.plan import ComparisonRequest, make_plan, sweep_from_text
 from holdfast.comparison.plan import Plan as ComparePlan
-from holdfast.comparison.schema import ExecutionOptions, Study, StudyProgress
 from holdfast.comparison.stats import usual_targets
+from holdfast.comparison.study_schema import ExecutionOptions, Study, StudyProgress
 from holdfast.comparison.sweep_edges import edges
 from holdfast.comparison.tables import federation
 from holdfast.comparison.task import Task
@@ -51,7 +51,7 @@ from holdfast.engines.batches import BatchPlan
 from holdfast.method.config import FIELDS, Config
 from holdfast.method.method import as_method
 from holdfast.method.part import parts
-from holdfast.runs.history import Record
+from holdfast.training.record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 COMMAND = Path(sys.executable).with_name("holdfast")
@@ -231,7 +231,7 @@ def test_a_resumed_comparison_says_how_far_it_is(capsys: pytest.CaptureFixture):
     played: list[int] = []
 
     class Count(LineLog):
-        def round(self, task: Task, record: Record) -> None:
+        def round(self, task: Task, record: RoundRecord) -> None:
             played.append(record.round)
 
     def starts(stop: int, **more: Any) -> str:
@@ -276,7 +276,7 @@ def test_a_row_of_the_live_table_is_a_line_at_80_columns(tmp_path: Path):
     table.close()
     for task in tasks:
         table.rows[task.row].accuracy[0] = 0.5
-        table.round(task, Record(149, 0.716, 1.0, 1.0, 0.1, 1, 1, [0]))
+        table.round(task, RoundRecord(149, 0.716, 1.0, 1.0, 0.1, 1, 1, [0]))
     console.file.truncate(0)
     console.print(table.view())
     told = [line for line in console.file.getvalue().splitlines() if "seed" in line]

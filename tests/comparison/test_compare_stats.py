@@ -10,8 +10,8 @@ from hypothesis import given as given_by
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from holdfast.comparison.schema import Difference, Spread
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
+from holdfast.comparison.study_schema import PairedDifference, Spread
 
 seeds = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=9)
 
@@ -46,8 +46,8 @@ def test_equal_differences_leave_no_doubt():
     same = paired([0.5, 0.7], [0.5, 0.7])
     more = paired([0.75, 1.0], [0.5, 0.75])
     less = paired([0.5, 0.75], [0.75, 1.0])
-    assert same == Difference("final", "", mean=0, low=0, high=0, p=1.0, n=2)
-    assert more == Difference("final", "", mean=0.25, low=0.25, high=0.25, p=0.0, n=2)
+    assert same == PairedDifference("final", "", mean=0, low=0, high=0, p=1.0, n=2)
+    assert more == PairedDifference("final", "", mean=0.25, low=0.25, high=0.25, p=0.0, n=2)
     assert [verdict(d) for d in (same, more, less)] == ["no difference seen", "better", "worse"]
 
 

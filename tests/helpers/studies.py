@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.comparison.schema import Study
+from holdfast.comparison.study_schema import Study
 from holdfast.core.typed_json import from_json
 from holdfast.training.drift import MEASURES
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast import Batch, Client, DataSet, Federation, Method, Out, Part, Round, Tensors, Trip, federate, param, run
 from holdfast.data.splits import Deal
-from holdfast.runs.history import Record
+from holdfast.training.record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 ENGINES = ("loop", "vector")
@@ -24,7 +24,7 @@ SETTINGS = {"precision": "fp64", "lr": 0.3, "batch": 5, "epochs": 2, "rounds": 3
 
 # -- runs ------------------------------------------------------------------------------------------------------------
 class Ran(NamedTuple):
-    history: list[Record]
+    history: list[RoundRecord]
     after: list[Tensors]  # what the run knows after round 0, 1, 2, ...
 
 

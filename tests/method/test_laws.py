@@ -34,7 +34,7 @@ from holdfast.engines.vector import Vector
 from holdfast.method.config import Config
 from holdfast.method.part import parts
 from holdfast.method.recipes import RECIPES
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 
 PARTS = {name: cls for name, cls in parts().items() if cls.__module__.startswith("holdfast.parts")}
 # Each method once: most recipes are one part under its paper's name.
@@ -143,8 +143,10 @@ def test_a_part_may_keep_the_model_that_it_is_given(way, monkeypatch):
 
 def test_few_clients_take_a_step_of_half_the_width():
     """Where chance decides who takes part, a small rest of a cohort does not fill up a step for all."""
-    simulation = prepare(Config(clients=4, cohort=3, engine="vector"), Method.parse("fedavg"), FEDERATION, mlp())
-    local = simulation.engines[0].local
+    simulation = prepare_simulation(
+        Config(clients=4, cohort=3, engine="vector"), Method.parse("fedavg"), FEDERATION, mlp()
+    )
+    local = simulation.engines[0].training
     room = CohortShape(rows=10, slots=4, batch=5, ragged=True)
     assert [Vector(local, None, room)._width(n) for n in (1, 5, 6, 10)] == [5, 5, 10, 10]
     assert [Vector(local, 3, room)._width(n) for n in (1, 2, 3)] == [2, 2, 3]

@@ -13,9 +13,10 @@ from helpers import reference_papers as ref
 from helpers.paper_problems import SETTINGS, assert_follows, every_engine, every_problem, network, start
 from helpers.toys import FEDERATION, assert_same, train
 from holdfast import Config, DataSet, Federation, HoldfastError, Method, Net, federate
-from holdfast.engines.loop import exact
+from holdfast.engines.local_training import CLIENT_AXES, ClientTask
+from holdfast.engines.loop import unpadded
 from holdfast.parts.fednlr import FedNLR, factors, temperatures
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 
 TABLES = {"a1": 0.45, "a2": 0.3}
 
@@ -42,11 +43,13 @@ def test_agrees_with_the_reference_with_a_spread_per_layer(engine):
 def found_factors(sum: str, federation: Federation, model: nn.Module, engine: str) -> Tensor:
     """Every client's factors before the first round, [clients, neurons]."""
     config = Config(method=sum, clients=federation.clients, engine=engine, precision="fp64", device="cpu")
-    simulation = prepare(config, Method.parse(sum), federation, model)
-    job, who, local = simulation.job(1, {}), simulation.who(simulation.occupied), simulation.engines[0].local
+    simulation = prepare_simulation(config, Method.parse(sum), federation, model)
+    broadcast, who = simulation.broadcast(1, {}), simulation.client_info(simulation.occupied)
+    tasks = [ClientTask(broadcast, unpadded(who, i), {}) for i in range(len(who.id))]
     if engine == "vector":
-        return torch.func.vmap(local.begin, in_dims=(None, 0, 0))(job, who, {})["fednlr"]["factor"]
-    return torch.stack([local.begin(job, exact(who, i), {})["fednlr"]["factor"] for i in range(len(who.id))])
+        begin = torch.func.vmap(simulation.engines[0].training.begin, in_dims=(CLIENT_AXES,))
+        return begin(ClientTask(broadcast, who, {}))["fednlr"]["factor"]
+    return torch.stack([simulation.engines[0].training.begin(task)["fednlr"]["factor"] for task in tasks])
 
 
 @every_engine
@@ -73,7 +76,7 @@ def test_the_mean_factor_is_one_and_the_largest_is_mu_times_the_smallest(sum, mu
 def test_the_activation_pass_is_exact_in_any_chunks(engine, monkeypatch):
     layers = ref.random_layers((3, 5, 4, 3), seed=0)
     whole = found_factors("fednlr", FEDERATION, network(layers), engine)
-    monkeypatch.setattr("holdfast.engines.client_update.CHUNK", 3)
+    monkeypatch.setattr("holdfast.engines.local_training.CHUNK", 3)
     torch.testing.assert_close(found_factors("fednlr", FEDERATION, network(layers), engine), whole, rtol=1e-13, atol=0)
     for row, i in enumerate(FEDERATION.occupied):
         x = FEDERATION.data.x[torch.from_numpy(FEDERATION.deal.client(i))]

@@ -24,19 +24,20 @@ from holdfast.cli.run import command as run_command
 from holdfast.comparison import tables as terminal
 from holdfast.comparison.compare import tabulate
 from holdfast.comparison.observers import Observer
-from holdfast.comparison.schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.single_run import TARGETS, study_of_run
 from holdfast.comparison.stats import spread
+from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.tables import NEVER
 from holdfast.comparison.task import Task
 from holdfast.method.config import FIELDS
+from holdfast.method.config_text import config_to_toml
 from holdfast.reports import charts, page_tables, static_charts
 from holdfast.reports.formatting import percent, plus_minus
 from holdfast.reports.page_sections import HOLLOW, cost_columns, diverged, split_text
 from holdfast.reports.page_text import facts, missing, tiles
 from holdfast.reports.study import read_study
-from holdfast.runs.history import Record
 from holdfast.training.drift import MEASURES
+from holdfast.training.record import RoundRecord
 
 CURVES = ("test_accuracy", "test_loss", "train_loss")
 
@@ -317,7 +318,7 @@ def stopped(folder: Path, rounds: int, targets: list[float] | None = None) -> Pa
     played: list[int] = []
 
     class Count(Observer):
-        def round(self, task: Task, record: Record) -> None:
+        def round(self, task: Task, record: RoundRecord) -> None:
             played.append(record.round)
 
     holdfast.compare(
@@ -450,7 +451,7 @@ def test_the_command_makes_the_same_run(ran: Path) -> None:
     assert words[:2] == ["holdfast", "run"]
     flags = run_command.make_context("run", words[2:]).params
     values = given({k: v for k, v in flags.items() if k in FIELDS})
-    assert holdfast.Config(**values).to_toml() == (ran / "config.toml").read_text()
+    assert config_to_toml(holdfast.Config(**values)) == (ran / "config.toml").read_text()
 
 
 def curved(rows: list[list[float | None]], **more: Any) -> tuple[Study, StudyEntry]:

@@ -38,7 +38,7 @@ class AccuracyScores:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """The mean difference to the reference, paired by seed.
 
     Attributes:
@@ -157,7 +157,7 @@ class StudyEntry:
     settings: dict[str, Any]
     runs: list[str]
     accuracy: AccuracyScores
-    difference: Difference | None
+    difference: PairedDifference | None
     verdict: str = ""
     diverged: list[DivergedRun] = field(default_factory=list)
     leaks_test_data: bool = False
