@@ -13,8 +13,8 @@ from holdfast.comparison.sweep_edges import edges
 
 NEVER, NONE = "∞", "–"
 OPTIMISTIC = (
-    "The best point of a sweep was chosen by its accuracy on the test data, so that accuracy is optimistic. Run the "
-    "chosen points again with new seeds (--first-seed) before you report them."
+    "The best point of a sweep was chosen by its accuracy on the test data, which makes that accuracy optimistic. Run "
+    "the chosen points again with new seeds (--first-seed) before you report them."
 )
 ONE_SEED = "With one seed there is no interval, no test and no verdict: use --seeds 5."
 NO_SCIPY = (

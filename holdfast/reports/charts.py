@@ -215,7 +215,7 @@ def feature_norms(study: Study) -> list[Chart]:
         return []
     title, note = (
         "Feature norms by class",
-        "mean length of the feature vectors that the global model computes for a class",
+        "mean norm of the features that the global model computes for each class",
     )
     rows = [c for c, _ in known]
     return [HeatMap("feature-norms", title, note, rows, [str(t) for t in rounds], values, "round", "class")]

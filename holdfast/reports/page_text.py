@@ -74,11 +74,11 @@ def missing(study: Study) -> list[str]:
     rest = {"started": p.started, "not started yet": p.runs - p.done - p.started}
     states = [f"{many} {'is' if many == 1 else 'are'} {state}" for state, many in rest.items() if many]
     done = [e.label for e in study.entries if e.complete]
-    results = f"Only {formatting.listed(done)} can have them so far." if done else "None has so far."
+    complete = f"only {formatting.listed(done)} {'has' if len(done) == 1 else 'have'}" if done else "no method has"
     return [
         f"{p.done} of {formatting.plural(p.runs, 'run')} {'is' if p.done == 1 else 'are'} done; {', '.join(states)}.",
         "Curves show every run as far as it is. Do not compare methods by them while different seeds are finished. "
-        f"Results and costs need all seeds of a method. {results}",
+        f"Results and costs need all seeds of a method: so far {complete} them.",
     ]
 
 

@@ -106,14 +106,13 @@ def old_study() -> dict[str, Any]:
     return made | {
         "format": 1,
         "sweep": {"lr": [0.1]},
-        "command": "holdfast compare 'momentum(0.2)' momentum+clip(5) 'sam(0.1)' --sweep lr=0.1 --out my-momentum",
+        "command": "holdfast compare 'momentum(0.2)' 'momentum+clip(5)' 'sam(0.1)' --sweep lr=0.1 --out my-momentum",
         "best_points": {e["method"]: e["label"] for e in made["entries"]},
     }
 
 
 def test_an_old_result_is_read_with_todays_names(tmp_path: Path) -> None:
-    made = old_study() | {"command": "holdfast compare 'momentum(0.2)' 'momentum+clip(5)' --out my-momentum"}
-    found = StudyFolder(write(tmp_path, made)).result()
+    found = StudyFolder(write(tmp_path, old_study())).result()
     assert found.format == 2
     assert found.methods == ["fedcm(0.2)", "fedcm+clip(5)", "sam(0.1)"]
     assert [e.label for e in found.entries] == ["fedcm(0.2), lr=0.1", "fedcm+clip(5), lr=0.1", "sam(0.1), lr=0.1"]
@@ -122,7 +121,9 @@ def test_an_old_result_is_read_with_todays_names(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [e.difference and e.difference.to for e in found.entries] == [None, *["fedcm(0.2), lr=0.1"] * 2]
     assert found.best_points == {e.method: e.label for e in found.entries}
-    assert found.command == "holdfast compare 'fedcm(0.2)' 'fedcm+clip(5)' --out my-momentum"
+    assert found.command == (
+        "holdfast compare 'fedcm(0.2)' 'fedcm+clip(5)' 'sam(0.1)' --sweep lr=0.1 --out my-momentum"
+    )
     assert "momentum" not in json.dumps(to_json(found)).replace("my-momentum", "")
 
 

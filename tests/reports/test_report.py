@@ -288,9 +288,15 @@ def test_a_sweep_says_what_its_points_are_compared_with(tmp_path: Path) -> None:
     two = holdfast.compare(["fedavg", "scaffold"], out=tmp_path / "two", **settings)
     one = holdfast.compare(["fedavg"], out=tmp_path / "one", **settings)
     assert two.entries[3]["difference"]["to"] == "fedavg, lr=0.2"
-    assert "from the first method at the same point of the sweep," in read(holdfast.report(two.folder)).text
+    assert (
+        "Differences from the first method at the same point of the sweep are in percentage points"
+        in read(holdfast.report(two.folder)).text
+    )
     assert one.entries[1]["difference"]["to"] == "fedavg, lr=0.1"
-    assert "from the first point on the same federation," in read(holdfast.report(one.folder)).text
+    assert (
+        "Differences from the first point on the same federation are in percentage points"
+        in read(holdfast.report(one.folder)).text
+    )
 
 
 def test_a_sweep_is_not_described_by_defaults(tmp_path: Path) -> None:
@@ -334,7 +340,7 @@ def test_a_comparison_that_is_not_finished(tmp_path: Path) -> None:
     folder = stopped(tmp_path, rounds=4 * ROUNDS + 2)  # seed 0 of all, seed 1 of the first, half of the second's
     page = read(holdfast.report(folder)).text
     assert "4 of 6 runs are done; 1 is started, 1 is not started yet." in page
-    assert "Results and costs need all seeds of a method. Only fedavg can have them so far." in page
+    assert "Results and costs need all seeds of a method: so far only fedavg has them." in page
     made = read_study(folder)
     assert [[r.label, *(text for text, _ in r.cells[:2])] for r in page_tables.progress(made).rows] == [
         ["fedavg", "2 of 2", "8 of 8"],
@@ -391,7 +397,7 @@ def test_a_comparison_without_a_finished_method(tmp_path: Path) -> None:
         file.write('{"round": 3, "test_acc')  # being written
     found = read(holdfast.report(folder))
     assert "1 of 6 runs is done; 1 is started, 4 are not started yet." in found.text
-    assert "Results and costs need all seeds of a method. None has so far." in found.text
+    assert "Results and costs need all seeds of a method: so far no method has them." in found.text
     ids = [a.get("id") for tag, a in found.tags if tag == "section"]
     assert ids == ["missing", "accuracy", "loss", "split", "drift", "setup"]
     assert "· ·" not in read(holdfast.report(stopped(tmp_path / "young", rounds=2))).text, "no device is known yet"
