@@ -14,7 +14,7 @@ from rich.text import Text
 
 from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.task import Task
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 
 def observer(console: Console, quiet: bool) -> Observer:

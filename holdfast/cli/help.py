@@ -1,4 +1,4 @@
-"""How ``--help`` looks: alike for all commands, and nothing is cut short."""
+"""How ``--help`` looks: the same for all commands, with nothing cut short."""
 
 from __future__ import annotations
 

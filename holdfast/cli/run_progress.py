@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from holdfast.training.record import RoundRecord
 from holdfast.training.round import Trainer
+from holdfast.training.round_record import RoundRecord
 
 
 class RunProgress:

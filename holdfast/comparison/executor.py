@@ -17,12 +17,12 @@ from holdfast.data.federation import Federation
 from holdfast.data.sources import load
 from holdfast.method.config import Config
 from holdfast.runs.folder import RunFolder
-from holdfast.runs.options import RunOptions
 from holdfast.runs.provenance import made_here
 from holdfast.runs.run import carry_out
+from holdfast.runs.run_options import RunOptions
 from holdfast.runs.setup import check_together, deal, pick_device
-from holdfast.training.record import RoundRecord
 from holdfast.training.round import Diverged
+from holdfast.training.round_record import RoundRecord
 
 
 @dataclass

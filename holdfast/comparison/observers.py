@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from holdfast.comparison.task import Task
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 PATIENCE = 30.0  # seconds without a line
 

@@ -17,7 +17,7 @@ from holdfast.data.sources import load
 from holdfast.method.method import Method
 from holdfast.method.recipes import RECIPES
 from holdfast.runs.run import run
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 # Small enough that some six hundred pairs take a minute or two; three layers, since freeze-last-two leaves one.
 SETTINGS: dict[str, Any] = {

@@ -37,8 +37,8 @@ from holdfast.method.method import Method
 from holdfast.method.part import Part, Tensors
 from holdfast.models.net import Net
 from holdfast.training.client_states import ClientStates
-from holdfast.training.record import RoundRecord
 from holdfast.training.round import Trainer
+from holdfast.training.round_record import RoundRecord
 
 OURS = "flower"  # the server's own state in a checkpoint, beside the parts'
 SURVEYED = 16  # clients summed at once, as in simulation

@@ -21,7 +21,7 @@ from holdfast.reproduce.paper import SCALES, Paper, load_paper
 from holdfast.reproduce.record import done, table_record
 from holdfast.reproduce.selection import choose, see
 from holdfast.reproduce.store import RESULT, keep, noted
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 SAVED_EVERY = 10.0  # seconds between two writings of the tables while runs go on
 

@@ -14,7 +14,7 @@ from holdfast.method.config import Config
 from holdfast.method.config_text import config_to_toml, read_config
 from holdfast.runs.history import read_history, to_line
 from holdfast.runs.provenance import made_of
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation

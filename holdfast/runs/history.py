@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 SEVERAL_MACHINES = ("failed", "reset", "waiting", "overhead")  # left out of a line if there is nothing to say
 

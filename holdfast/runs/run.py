@@ -21,15 +21,15 @@ from holdfast.models.net import Net
 from holdfast.runs import checkpoint
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import summarize
-from holdfast.runs.options import RunOptions
 from holdfast.runs.provenance import commit, made_here
 from holdfast.runs.resume import resumed_config
+from holdfast.runs.run_options import RunOptions
 from holdfast.runs.setup import OTHER_TRAINERS, MakeTrainer, arithmetic, prepare, settings_of_objects, trainer_for
 from holdfast.runs.trackers import require, tracked
 from holdfast.training.metrics import Score, evaluate
 from holdfast.training.personal import TUNED, personalise
-from holdfast.training.record import RoundRecord
 from holdfast.training.round import Trainer
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 TENSORBOARD, MLFLOW = "tensorboard", "mlflow"  # the names of the trackers, and of their folders in a run
 NEEDS = {TENSORBOARD: ("tensorboard",), MLFLOW: ("mlflow", "sqlalchemy", "alembic")}

@@ -24,7 +24,7 @@ from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
 
 

@@ -51,7 +51,7 @@ from holdfast.engines.batches import BatchPlan
 from holdfast.method.config import FIELDS, Config
 from holdfast.method.method import as_method
 from holdfast.method.part import parts
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 COMMAND = Path(sys.executable).with_name("holdfast")

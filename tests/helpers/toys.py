@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast import Batch, Client, DataSet, Federation, Method, Out, Part, Round, Tensors, Trip, federate, param, run
 from holdfast.data.splits import Deal
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 ENGINES = ("loop", "vector")

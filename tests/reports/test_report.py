@@ -37,7 +37,7 @@ from holdfast.reports.page_sections import HOLLOW, cost_columns, diverged, split
 from holdfast.reports.page_text import facts, missing, tiles
 from holdfast.reports.study import read_study
 from holdfast.training.drift import MEASURES
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 CURVES = ("test_accuracy", "test_loss", "train_loss")
 

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from helpers.commands import TINY, call, good, lines
 from holdfast.runs.trackers import FIGURES, figures
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 
 TRACKERS = ("tensorboard", "mlflow")
 SMALL = {"epochs": 1, "cohort": 3, "drift": True, "model": "linear"}

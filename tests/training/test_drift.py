@@ -20,7 +20,7 @@ from holdfast.runs.history import read_history, to_line
 from holdfast.theory.recorder import Recorder, seen
 from holdfast.theory.two_clients import bound, starts
 from holdfast.training.drift import LISTED, MEASURES, SAMPLES, measure, probe
-from holdfast.training.record import RoundRecord
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 NAMES = [m.name for m in MEASURES]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.runs.folder import RunFolder
-from holdfast.training.record import RoundRecord
 from holdfast.training.round import Trainer
+from holdfast.training.round_record import RoundRecord
 
 
 @dataclass(frozen=True)
