@@ -102,7 +102,7 @@ def compare(
             what is missing is run.
         overwrite: Replace the comparison in ``out``.
         light: Delete the checkpoints of finished runs.
-        watch: Is told about every round and run.
+        watch: Observes every round and run.
         stop: Asked after every round whether to stop.
         **settings: Fields of ``Config`` that all runs share.
 
@@ -112,10 +112,11 @@ def compare(
     check_numbers(jobs, targets)
     if isinstance(data, Federation):
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
-    own = python_objects(data, model)
-    named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)} | own
+    from_python = python_objects(data, model)
+    named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
     execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light)
-    request = ComparisonRequest(methods, settings | named, seeds, first_seed, sweep or {}, execution, own)
+    common = settings | named | from_python
+    request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
     plan = make_plan(request)
     executor = Executor(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
     path = Path(out) if out is not None else new_folder(Path("runs"), "compare", slug(plan.config.data))
@@ -137,7 +138,7 @@ def run_plan(
         executor: Runs the tasks.
         folder: Where the comparison is kept.
         overwrite: Delete the comparison that is there first.
-        watch: Is told about every round and run.
+        watch: Observes every round and run.
         stop: Asked after every round whether to stop.
 
     Returns:
@@ -179,8 +180,8 @@ def python_objects(data: object, model: object) -> dict[str, str]:
     for name, value, kind in (("data", data, DataSet), ("model", model, nn.Module)):
         if value is not None and not isinstance(value, (str, kind)):
             raise HoldfastError(f"{name} must be a name or a {kind.__name__}, not a {type(value).__name__}")
-    own = {"data": data.name} if isinstance(data, DataSet) else {}
-    return own | ({"model": type(model).__name__} if isinstance(model, nn.Module) else {})
+    names = {"data": data.name} if isinstance(data, DataSet) else {}
+    return names | ({"model": type(model).__name__} if isinstance(model, nn.Module) else {})
 
 
 def facts_of(federation: Federation) -> DataFacts:

@@ -46,7 +46,7 @@ class ComparisonRequest:
         first_seed: The first seed; the others follow it.
         sweep: Settings with several values.
         execution: Targets, jobs and whether to keep checkpoints.
-        own: The names of data and model where they are Python objects.
+        from_python: The names of data and model where they are Python objects.
     """
 
     methods: Sequence[str | Part | Method]
@@ -55,7 +55,7 @@ class ComparisonRequest:
     first_seed: int = 0
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
-    own: Mapping[str, str] = field(default_factory=dict)
+    from_python: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Plan:
         sweep: Settings with several values.
         seeds: The seeds of every entry.
         execution: What may differ each time the comparison is resumed.
-        own: What only Python can provide, by name: data, model, parts.
+        from_python: What only Python can provide, by name: data, model, parts.
     """
 
     config: Config
@@ -76,7 +76,7 @@ class Plan:
     sweep: dict[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
-    own: dict[str, str] = field(default_factory=dict)
+    from_python: dict[str, str] = field(default_factory=dict)
 
     @property
     def entries(self) -> list[Entry]:
@@ -125,14 +125,14 @@ class Plan:
             seeds=list(self.seeds),
             settings={k: v for k, v in settings_of(self.config).items() if k not in ("method", "seed")},
             how=self.execution,
-            own=self.own,
+            own=self.from_python,
             classes=facts.classes,
             counts=facts.counts,
         )
 
     def command(self, out: Path) -> str | None:
         """Return the command that makes or resumes this comparison; None if it needs objects from Python."""
-        if self.own:
+        if self.from_python:
             return None
         words = ["holdfast", "compare", *(text for text, _ in self.methods), *flags(self.config, ("method", "seed"))]
         words += ["--seeds", str(len(self.seeds))]
@@ -200,14 +200,14 @@ def make_plan(request: ComparisonRequest) -> Plan:
         check_sweep(request.sweep, settings),
         tuple(range(request.first_seed, request.first_seed + request.seeds)),
         request.execution,
-        {**request.own, **own_parts(built)},
+        {**request.from_python, **users_parts(built)},
     )
     for entry in plan.entries:
         plan.config_of(entry, plan.seeds[-1])
     return plan
 
 
-def own_parts(methods: Sequence[tuple[str, Method]]) -> dict[str, str]:
+def users_parts(methods: Sequence[tuple[str, Method]]) -> dict[str, str]:
     """Name the parts that the user has written: the command line does not know them."""
     names = [p.name for _, method in methods for p in method.parts if not type(p).__module__.startswith("holdfast.")]
     return {"parts": ", ".join(dict.fromkeys(names))} if names else {}

@@ -42,7 +42,7 @@ class ProcessPool:
 
         Args:
             tasks: What to run.
-            watch: Is told about every round and run.
+            watch: Observes every round and run.
             stop: Asked again and again whether to stop.
 
         Returns:

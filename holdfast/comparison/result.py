@@ -74,7 +74,7 @@ def collect(plan: Plan, out: Path, facts: DataFacts, read: Callable[[Path, int],
     return Study(
         **made(run for row in rows.values() for run in row.runs.values()),
         command=plan.command(out),
-        own=plan.own,
+        own=plan.from_python,
         settings=plan.settings(),
         sweep={name: list(values) for name, values in plan.sweep.items()},
         seeds=list(plan.seeds),

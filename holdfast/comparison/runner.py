@@ -29,7 +29,7 @@ def run_all(
         tasks: All runs, done or not.
         executor: Runs them.
         jobs: The number of processes.
-        watch: Is told about every round and run.
+        watch: Observes every round and run.
         stop: Asked after every round whether to stop.
         light: Delete the checkpoints of finished runs.
 

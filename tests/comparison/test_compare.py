@@ -570,7 +570,7 @@ def test_compare_from_python_with_your_own_data_and_model(tmp_path: Path):
 def test_a_part_of_your_own_has_no_command():
     assert "toy-bowl" in parts()
     plan = make_plan(ComparisonRequest(["fedavg", Bowl(), Bowl() + "prox(0.1)"]))
-    assert (plan.command(Path("here")), plan.own) == (None, {"parts": "toy-bowl"})
+    assert (plan.command(Path("here")), plan.from_python) == (None, {"parts": "toy-bowl"})
 
 
 def test_light_comparisons_keep_no_checkpoints():
