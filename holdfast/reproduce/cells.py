@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.plan import slug
+from holdfast.comparison.labels import slug
 from holdfast.comparison.task import DEALT, FREE, Task
 from holdfast.core.errors import HoldfastError
 from holdfast.data.sources import data_folder, source

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from holdfast.comparison.result import StoredRun
 from holdfast.comparison.stats import reach, spread
+from holdfast.comparison.stored_run import StoredRun
 from holdfast.core.errors import HoldfastError
 
 ACCURACIES = {"final": "final_accuracy", "best": "best_accuracy"}
@@ -119,7 +119,7 @@ def mean_accuracy(history: Sequence[dict[str, Any]], last: int) -> float | None:
 
 def over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> dict[str, Any]:
     """Mean, deviation and values over runs; the mean is None where a run never reaches the target."""
-    return spread([measure.scaled(measure.value(run), unit) for run in runs])
+    return asdict(spread([measure.scaled(measure.value(run), unit) for run in runs]))
 
 
 def classes_over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> list[float]:
@@ -127,5 +127,5 @@ def classes_over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -
     if measure.name != "by_class":
         return []
     columns = zip(*(run.summary["accuracy_by_class"] for run in runs), strict=True)
-    means = [spread(column)["mean"] for column in columns]
+    means = [spread(column).mean for column in columns]
     return [value for value in (measure.scaled(mean, unit) for mean in means) if value is not None]

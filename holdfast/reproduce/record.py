@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.result import read_run
+from holdfast.comparison.stored_run import read_run
 from holdfast.reproduce.cells import PLACE, Cell, TableSelection, cells, missing_data
 from holdfast.reproduce.claims import reaches
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds

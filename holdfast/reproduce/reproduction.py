@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.comparison.compare import check_numbers
+from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.runner import LOCK, FolderLock, run_all
-from holdfast.comparison.task import Executor, Task
+from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.data.sources import data_folder
 from holdfast.reproduce.cells import Cell, TableSelection, cells, missing_data, tasks
@@ -80,7 +81,7 @@ def reproduce(
     bench = Executor()
     runs = [] if collect else tasks([c for c in wish.chosen if not missing_data(c.config)], path, wish.seeds)
     for task in {t.folder.parent: t for t in runs}.values():
-        if task.state() in ("new", "begun"):
+        if task.state() in ("new", "started"):
             bench.check(task)
     with FolderLock(path):
         write(path, wish, note)
@@ -160,7 +161,7 @@ class SavingObserver(Observer):
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.watch.begin(tasks, states)
-        if {*states} & {"new", "begun"}:
+        if {*states} & {"new", "started"}:
             self.watch.say(f"progress: accuracy of the newest round; in the tables: {', '.join(self.measures)}")
 
     def round(self, task: Task, record: RoundRecord) -> None:

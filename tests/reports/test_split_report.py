@@ -113,7 +113,7 @@ def test_terminal_shows_counts():
 def test_terminal_of_many_clients_and_classes():
     labels = np.tile(np.arange(100), 6)
     text = printed(deal("dirichlet(0.3)", labels, 60, 0), labels, 100)
-    assert "the first 40 of 60 clients; each shade is 2 classes" in text
+    assert "the first 40 of 60 clients; each shade covers 2 classes" in text
     assert len(text.splitlines()) == 1 + 40 + 1 + 4
 
 

@@ -23,7 +23,7 @@ from helpers.commands import Said, call, good, refused
 from helpers.comparisons import stamps
 from helpers.data_files import write_idx
 from helpers.places import ROOT
-from holdfast.comparison.result import StoredRun
+from holdfast.comparison.stored_run import StoredRun
 from holdfast.core.errors import HoldfastError
 from holdfast.reproduce.cells import TableSelection, cells, merged
 from holdfast.reproduce.claims import Outcome, outcomes, printed
