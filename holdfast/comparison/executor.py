@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast.comparison.task import DEALT, Task
+from holdfast.comparison.task import Task
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.sources import load
-from holdfast.method.config import Config
+from holdfast.method.config import Config, with_role
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.provenance import made_here
 from holdfast.runs.run import carry_out
@@ -43,7 +43,7 @@ class Executor:
 
     def federation(self, config: Config) -> Federation:
         """Return the federation of a config."""
-        key = tuple(getattr(config, name) for name in DEALT)
+        key = tuple(getattr(config, name) for name in with_role("federation"))
         if key not in self.dealt:
             self.dealt = {key: deal(config, self._data(config))}
         return self.dealt[key]

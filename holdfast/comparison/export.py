@@ -8,9 +8,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.comparison.labels import shown
 from holdfast.comparison.study_schema import Study, StudyEntry
 from holdfast.comparison.tables import NEVER, NONE, describe, from_python, notes, tables
+from holdfast.method.config_text import setting_to_text
 
 # Columns of words, which are aligned left; all others hold numbers.
 WORDS = ("method", "verdict", "compared with", "row", "column", "paper, table", "claim", "here", "scale")
@@ -52,7 +52,7 @@ def csv_row(study: Study, e: StudyEntry) -> dict[str, Any]:
         for name, values in (("rounds", cost.rounds), ("seconds", cost.seconds), ("bytes", cost.bytes)):
             known = [v for v in values if v is not None]
             mean = statistics.fmean(known) if len(known) == len(values) else None
-            row[f"{name}_to_{shown(cost.target)}"] = mean
+            row[f"{name}_to_{setting_to_text(cost.target)}"] = mean
     row |= {"seconds": e.seconds.mean, "bytes": e.bytes.mean, "kappa": e.kappa.mean, "rho": e.rho.mean}
     means = e.by_class.mean or [None] * len(study.classes)
     return row | {f"class_{c}": m for c, m in zip(study.classes, means, strict=True)}

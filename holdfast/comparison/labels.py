@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.expression import show
+from holdfast.method.config_text import setting_to_text
 
 
 @dataclass(frozen=True)
@@ -37,21 +37,9 @@ def entry_names(methods: Sequence[str], sweep: Mapping[str, Sequence[Any]]) -> l
     points = [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
     names: list[EntryName] = []
     for text, point in itertools.product(methods, points):
-        label = ", ".join([text, *(f"{k}={shown(v)}" for k, v in point.items())])
+        label = ", ".join([text, *(f"{k}={setting_to_text(v)}" for k, v in point.items())])
         names.append(EntryName(text, point, label, unique_name(slug(label), {n.folder for n in names})))
     return names
-
-
-def shown(value: Any) -> str:
-    """Write a value as a user would; reading it gives exactly the same value.
-
-    >>> shown(1.0), shown(0.1), shown(0.10000002), shown(None)
-    ('1', '0.1', '0.10000002', 'none')
-    """
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(float(value))
-    return value if isinstance(value, str) else show(value)
 
 
 def slug(text: str) -> str:

@@ -9,23 +9,17 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.labels import EntryName, entry_names, shown
+from holdfast.comparison.labels import EntryName, entry_names
 from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, StoredPlan
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
-from holdfast.method.config import FIELDS, Config
-from holdfast.method.config_text import setting_from_text
+from holdfast.method.config import FIELDS, Config, changed_settings, with_role
+from holdfast.method.config_text import flag_words, setting_from_text, setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
 
-NEVER_SWEPT = {  # setting -> what to do instead
-    "method": "list several methods",
-    "seed": "use --seeds and --first-seed",
-    "data": "make one comparison per data set",
-    "data_dir": "make one comparison per data set",
-}
-WHO = ("split", "clients", "cohort", "participation", "public", "augment")  # swept, they change who trains on what
-ALWAYS = ("data", "split", "clients", "cohort", "model", "rounds")  # settings that every table should name
+# Settings that a sweep may change and that change who trains on what.
+WHO_TRAINS = tuple(name for name in with_role("federation", "cohort") if not FIELDS[name].metadata["not_swept"])
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,7 @@ class Plan:
 
         The points of a single method are compared with its first point, on the same federation if the sweep changes it.
         """
-        names = WHO if len(self.methods) == 1 else tuple(self.sweep)
+        names = WHO_TRAINS if len(self.methods) == 1 else tuple(self.sweep)
         return next(e for e in self.entries if all(e.settings.get(k) == entry.settings.get(k) for k in names))
 
     def settings(self) -> dict[str, Any]:
@@ -138,7 +132,7 @@ class Plan:
         words += ["--seeds", str(len(self.seeds))]
         words += ["--first-seed", str(self.seeds[0])] if self.seeds[0] else []
         for name, values in self.sweep.items():
-            words += ["--sweep", f"{name}={','.join(map(shown, values))}"]
+            words += ["--sweep", f"{name}={','.join(map(setting_to_text, values))}"]
         return shlex.join([*words, *execution_flags(self.execution), "--out", str(out)])
 
 
@@ -159,18 +153,16 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
     """
     values = settings_of(config) | {"cohort": cohort}
     hidden = {*leave_out} | ({"cohort"} if cohort is None else set())
-    return {k: v for k, v in values.items() if k not in hidden and (k in ALWAYS or v != FIELDS[k].default)}
+    return {
+        k: v for k, v in values.items() if k not in hidden and (k in with_role("headline") or v != FIELDS[k].default)
+    }
 
 
 def flags(config: Config, leave_out: Collection[str]) -> list[str]:
     """Return the words of a command line that set everything in which a config differs from the defaults."""
-    words: list[str] = []
-    for name, value in settings_of(config).items():
-        if name in leave_out or value == FIELDS[name].default:
-            continue
-        flag = name.replace("_", "-")
-        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", shown(value)]
-    return words
+    return [
+        word for name, value in changed_settings(config, tuple(leave_out)).items() for word in flag_words(name, value)
+    ]
 
 
 def execution_flags(options: ExecutionOptions) -> list[str]:
@@ -189,7 +181,7 @@ def make_plan(request: ComparisonRequest) -> Plan:
             raise HoldfastError(f"{name} must be a whole number of at least {low}, not {many}")
     for name in ("method", "seed"):
         if name in settings:
-            raise HoldfastError(f"{name} cannot be set for a whole comparison: {NEVER_SWEPT[name]}")
+            raise HoldfastError(f"{name} cannot be set for a whole comparison: {FIELDS[name].metadata['not_swept']}")
     built = [(str(m), as_method(m)) for m in methods]
     for (text, method), (other, same) in itertools.combinations(built, 2):
         if method == same:
@@ -219,16 +211,18 @@ def check_sweep(sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any])
     for name, values in sweep.items():
         if name not in FIELDS:
             raise unknown("setting to sweep", name, FIELDS)
-        if name in NEVER_SWEPT:
-            raise HoldfastError(f"{name} cannot be swept: {NEVER_SWEPT[name]}")
+        if FIELDS[name].metadata["not_swept"]:
+            raise HoldfastError(f"{name} cannot be swept: {FIELDS[name].metadata['not_swept']}")
         if name in settings:
-            raise HoldfastError(f"{name} is both swept and set to {shown(settings[name])}: leave one of them out")
+            raise HoldfastError(
+                f"{name} is both swept and set to {setting_to_text(settings[name])}: leave one of them out"
+            )
         if isinstance(values, str) or not values:
             raise HoldfastError(f"the sweep of {name} needs a list of values, such as {name}=a,b")
         checked = tuple(getattr(Config().changed(**valid_alone(name, v)), name) for v in values)
         for value in checked:
             if checked.count(value) > 1:
-                raise HoldfastError(f"the sweep of {name} lists {shown(value)} twice: remove one")
+                raise HoldfastError(f"the sweep of {name} lists {setting_to_text(value)} twice: remove one")
         axes[name] = checked
     return axes
 

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.comparison.export import as_csv, latex, markdown
-from holdfast.comparison.labels import shown
 from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.runner import LOCK, FolderLock
 from holdfast.comparison.study_schema import FORMAT, DataFacts, StoredPlan, Study
-from holdfast.comparison.task import FREE
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
 from holdfast.core.typed_json import JsonMismatch, from_json, to_json
+from holdfast.method.config import Config
+from holdfast.method.config_text import setting_to_text
 from holdfast.runs.folder import CONFIG, RunFolder
+from holdfast.runs.resume import first_difference
 
 PLAN, RESULT = "plan.json", "compare.json"
 TABLES = ("compare.md", "compare.csv", "compare.tex")
@@ -148,10 +149,9 @@ def check_same_comparison(path: Path, stored: StoredPlan, asked: StoredPlan) -> 
     """Raise an error unless ``asked`` is the stored comparison, possibly with more methods or seeds at the end."""
     another = f"{path} holds another comparison, with "
     remedy = ": choose another --out, or start over with --overwrite"
-    for name, value in asked.settings.items():
-        old = stored.settings.get(name)
-        if name not in FREE and value != old:
-            raise HoldfastError(f"{another}{name} = {old}, not {value}{remedy}")
+    found = first_difference(Config().changed(**stored.settings), asked.settings)
+    if found:
+        raise HoldfastError(f"{another}{found.name} = {found.stored}, not {found.asked}{remedy}")
     before, now = (stored.own if stored.own is not None else asked.own) or {}, asked.own or {}
     for name in ("data", "model"):
         old, new = before.get(name, ""), now.get(name, "")
@@ -159,7 +159,7 @@ def check_same_comparison(path: Path, stored: StoredPlan, asked: StoredPlan) -> 
             sources = [f"{name} from Python ({text})" if text else f"{name} given by name" for text in (old, new)]
             raise HoldfastError(f"{another}{sources[0]}, not {sources[1]}{remedy}")
     if stored.sweep != asked.sweep:
-        sweep = "; ".join(f"{k}={','.join(map(shown, v))}" for k, v in stored.sweep.items()) or "none"
+        sweep = "; ".join(f"{k}={','.join(map(setting_to_text, v))}" for k, v in stored.sweep.items()) or "none"
         raise HoldfastError(f"{another}the sweep {sweep}{remedy}")
     lists: tuple[tuple[str, list[Any], list[Any]], ...] = (
         ("methods", stored.methods, asked.methods), ("seeds", stored.seeds, asked.seeds),

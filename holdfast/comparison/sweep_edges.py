@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.comparison.labels import shown
-from holdfast.comparison.plan import WHO
+from holdfast.comparison.plan import WHO_TRAINS
 from holdfast.comparison.study_schema import Study
 from holdfast.method.config import FIELDS
+from holdfast.method.config_text import setting_to_text
 
 
 def edges(study: Study) -> list[str]:
@@ -23,7 +23,7 @@ def edges(study: Study) -> list[str]:
         ends = open_ends(name, values)
         for e in chosen:
             if e.settings[name] in ends:
-                at.setdefault(f"{name}={shown(e.settings[name])}", []).append(e.method)
+                at.setdefault(f"{name}={setting_to_text(e.settings[name])}", []).append(e.method)
     if not at or study.progress is not None:
         return []
     where = "; ".join(f"{point} for {', '.join(methods)}" for point, methods in at.items())
@@ -39,7 +39,7 @@ def open_ends(name: str, values: Sequence[Any]) -> list[Any]:
     []
     """
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    if name in WHO or not numbers or len(values) < 2:
+    if name in WHO_TRAINS or not numbers or len(values) < 2:
         return []
     limits = FIELDS[name].metadata
     return [v for v in (min(values), max(values)) if v not in (limits.get("low"), limits.get("high"))]

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.comparison.labels import shown
 from holdfast.comparison.study_schema import PairedDifference, Spread, Study, StudyEntry, TargetCost
 from holdfast.comparison.sweep_edges import edges
+from holdfast.method.config import with_role
+from holdfast.method.config_text import setting_to_text
 
 NEVER, NONE = "∞", "–"
 OPTIMISTIC = (
@@ -28,7 +29,7 @@ CLOCK = (
     "compilation in a run's first round. Compare methods by rounds and MB."
 )
 RATIOS = "κ and ρ are means of each seed's ratio, not ratios of the means."
-TOLD = ("data", "split", "clients", "cohort", "participation", "model", "rounds")  # settings described in other words
+DESCRIBED = with_role("headline", "cohort")  # settings described in other words
 MANY_FROM = 5  # differences from which ``MANY`` is worth a note
 
 
@@ -121,7 +122,7 @@ def describe(study: Study) -> str:
     s, seeds = study.settings, study.seeds
     training = [s["model"]] if "model" in s else []
     training += [f"{s['rounds']} rounds"] if "rounds" in s else []
-    training += [f"{name} {shown(value)}" for name, value in s.items() if name not in TOLD]
+    training += [f"{name} {setting_to_text(value)}" for name, value in s.items() if name not in DESCRIBED]
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     parts = [", ".join([s["data"], *federation(s)]), ", ".join(training), *swept(study), which, study.device]
     return "; ".join(filter(None, parts))
@@ -133,13 +134,13 @@ def federation(settings: dict[str, Any]) -> list[str]:
     split = " over ".join(filter(None, (settings.get("split"), clients)))
     cohort = f"{settings['cohort']} per round" if settings.get("cohort") else ""
     if settings.get("participation"):
-        cohort = f"each with probability {shown(settings['participation'])}"
+        cohort = f"each with probability {setting_to_text(settings['participation'])}"
     return [part for part in (split, cohort) if part]
 
 
 def swept(study: Study) -> list[str]:
     """Describe what the runs do not share, such as ``swept split: iid, shards(2)``."""
-    return [f"swept {name}: {', '.join(map(shown, values))}" for name, values in study.sweep.items()]
+    return [f"swept {name}: {', '.join(map(setting_to_text, values))}" for name, values in study.sweep.items()]
 
 
 def from_python(study: Study) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.runs.folder import CONFIG, DIVERGED, SUMMARY, RunFolder
-
-# Settings in which a run on disk may differ from the task that finishes it.
-FREE = ("data_dir", "checkpoint_every", "compile", "workers", "states", "track")
-DEALT = ("data", "data_dir", "split", "clients", "seed", "public", "augment")  # settings that decide the federation
+from holdfast.runs.resume import first_difference
 
 
 @dataclass(frozen=True)
@@ -41,14 +38,12 @@ class Task:
         """Return ``new``, ``started``, ``finished`` or ``diverged``; raise an error if the folder holds another run."""
         if not (self.folder / CONFIG).exists():
             return "new"
-        stored = RunFolder(self.folder).stored()
-        same = {name: getattr(stored, name) for name in FREE}
-        for name, value in vars(replace(self.config, **same)).items():
-            if value != getattr(stored, name):
-                raise HoldfastError(
-                    f"{self.folder} holds another run, with {name} = {getattr(stored, name)}, not {value}: choose "
-                    "another --out, or start over with --overwrite"
-                )
+        found = first_difference(RunFolder(self.folder).stored(), vars(self.config))
+        if found:
+            raise HoldfastError(
+                f"{self.folder} holds another run, with {found.name} = {found.stored}, not {found.asked}: "
+                "choose another --out, or start over with --overwrite"
+            )
         if (self.folder / SUMMARY).exists():
             return "finished"
         return "diverged" if (self.folder / DIVERGED).exists() else "started"

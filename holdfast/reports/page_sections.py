@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.comparison.labels import shown
 from holdfast.comparison.study_schema import Study
 from holdfast.comparison.tables import NEVER
+from holdfast.method.config import with_role
+from holdfast.method.config_text import setting_to_text
 from holdfast.reports import charts, formatting, static_charts
 from holdfast.reports.charts import BarChart, Chart
 from holdfast.reports.page_text import never
 
-SHARES = ("split", "clients", "public")  # settings that decide who holds what
 HOLLOW = f"A hollow bar with {NEVER} at its end is the mean over the seeds that reached the target; the others did not."
 
 
@@ -84,7 +84,7 @@ def diverged(study: Study) -> list[str]:
 def split_text(study: Study) -> str:
     """Say which seed and which point of a sweep the split belongs to."""
     first, seeds = study.entries[0].settings, study.seeds
-    point = [f"{name} {shown(first[name])}" for name in study.sweep if name in SHARES]
+    point = [f"{name} {setting_to_text(first[name])}" for name in study.sweep if name in with_role("federation")]
     which = ", ".join(point + ([f"seed {seeds[0]}"] if len(seeds) > 1 else []))
     others = " Other points of the sweep have another split." if point else ""
     return f"How the data is split among the clients{f' ({which})' if which else ''}.{others}"
