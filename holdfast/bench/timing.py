@@ -37,7 +37,7 @@ class Timing:
         ratio = "" if self.ratio is None else number(self.ratio)
         return f"| {self.what} | {number(self.base)} {self.unit} | {ours} | {ratio} | {self.note} |"
 
-    def told(self, before: Timing | None) -> str:
+    def text(self, before: Timing | None) -> str:
         """The row as Markdown; where it is of another suite than the one before it, or has other columns, as the first
         of a new table."""
         if before is not None and (before.suite, before.base is None) == (self.suite, self.base is None):

@@ -17,7 +17,7 @@ from holdfast.bench.workload import fastest, images, plain_round
 
 
 def text(rows: list[Timing]) -> str:
-    return "\n".join(row.told(before) for before, row in zip([None, *rows], rows, strict=False))
+    return "\n".join(row.text(before) for before, row in zip([None, *rows], rows, strict=False))
 
 
 def test_a_table_per_suite_and_no_columns_for_a_baseline_that_is_not_there():
