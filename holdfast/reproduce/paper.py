@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -155,7 +155,7 @@ def load_paper(name: str, folder: Path | None = None) -> Paper:
     try:
         raw = tomllib.loads(known[name].read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"{known[name]} is not TOML: {error}; fix it") from error
+        raise HoldfastError(f"{known[name]} is not valid TOML: {error}") from error
     where = f"{name}.toml"
     tables = []
     for number, each in enumerate(listed(where, raw, "table"), start=1):
@@ -188,10 +188,10 @@ def made(cls: type[T], where: str, raw: Mapping[str, Any]) -> T:
         if key not in kinds:
             raise unknown(f"key in {where}", key, kinds)
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise HoldfastError(f"{where}: {str(error).split('() ')[-1]}") from error
+    for f in fields(cls):
+        if f.name not in raw and f.default is MISSING and f.default_factory is MISSING:
+            raise HoldfastError(f"{where}: the key {f.name!r} is missing; add it")
+    return cls(**values)
 
 
 def check_table(where: str, table: PaperTable) -> None:
@@ -230,7 +230,7 @@ def check_claim(where: str, table: PaperTable) -> None:
     variants = {c.name: c.variant_of for c in table.columns if c.variant_of}
     for name, of in variants.items():
         if of not in columns or of in variants:
-            raise HoldfastError(f"{where}, column {name!r}: variant_of must name a printed column, not {of!r}")
+            raise HoldfastError(f"{where}, column {name!r}: variant_of must name a published column, not {of!r}")
     once(where, "variant of", list(variants.values()))
     if variants and any(Expectation.parse(text).left in rows for text in table.expect):
         raise HoldfastError(f"{where}: expect must name columns, not rows, where a column has variant_of")
