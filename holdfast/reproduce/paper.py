@@ -210,7 +210,9 @@ def check_table(where: str, table: PaperTable) -> None:
             raise HoldfastError(f"{at}: published and spread must be numbers; write nan where the paper prints none")
         for key, given in (("published", row.published), ("spread", row.spread)):
             if len(given) != len(table.columns) and (given or key == "published"):
-                raise HoldfastError(f"{at}: {key} must have one number for each of the {len(table.columns)} columns, not {len(given)}")
+                raise HoldfastError(
+                    f"{at}: {key} must have one number for each of the {len(table.columns)} columns, not {len(given)}"
+                )
         if any(math.isnan(v) is False and v < 0 for v in row.spread):
             raise HoldfastError(f"{at}: spread must be at least 0; write nan where the paper prints none")
     check_claim(where, table)

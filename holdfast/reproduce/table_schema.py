@@ -180,7 +180,9 @@ class TableRecord:
 # -- writing --------------------
 def to_json(tables: Iterable[TableRecord]) -> str:
     """Return the text of a ``reproduce.json``."""
-    return json.dumps({"format": FORMAT, "tables": [table_to_json(t) for t in tables]}, allow_nan=False, indent=1) + "\n"
+    return (
+        json.dumps({"format": FORMAT, "tables": [table_to_json(t) for t in tables]}, allow_nan=False, indent=1) + "\n"
+    )
 
 
 def table_to_json(t: TableRecord) -> dict[str, Any]:

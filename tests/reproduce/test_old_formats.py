@@ -12,12 +12,15 @@ import pytest
 
 from helpers.comparisons import stamps
 from helpers.places import ROOT
+from holdfast.comparison.observers import Observer
+from holdfast.comparison.task import Task
 from holdfast.method.config import Config
 from holdfast.reproduce import run_names
 from holdfast.reproduce.reproduction import Reproduction, reproduce
 from holdfast.reproduce.run_names import run_name
 from holdfast.reproduce.store import read, upgrade
 from holdfast.reproduce.table_schema import FORMAT
+from holdfast.runs.history import Record
 
 OLD = ROOT / "tests" / "runs" / "format1"
 ENDS = json.loads((OLD / "ends.json").read_text())["reproduction"]
@@ -62,15 +65,20 @@ def test_a_reproduction_of_the_last_format_resumes(old: Path) -> None:
     assert len(list(old.glob("*/seed-0/summary.json"))) == 4
 
 
-def test_the_started_run_goes_on_at_its_checkpoint(old: Path) -> None:
-    rounds: list[int] = []
+class RoundLog(Observer):
+    """Notes the rounds of every method."""
 
-    def stop() -> bool:
-        rounds.append(1)
-        return len(rounds) == 3  # the second run has one of its four rounds
+    def __init__(self) -> None:
+        self.rounds: dict[str, list[int]] = {}
 
-    assert not resumed(old, stop=stop).finished
-    assert len(list(old.glob("*/seed-0/summary.json"))) == 2
+    def round(self, task: Task, record: Record) -> None:
+        self.rounds.setdefault(str(task.method), []).append(record.round)
+
+
+def test_the_started_run_resumes_at_its_checkpoint(old: Path) -> None:
+    log = RoundLog()
+    assert resumed(old, watch=log).finished
+    assert list(log.rounds.values()) == [[2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4]], "the first run was finished"
 
 
 def test_folders_get_the_names_that_their_cells_have(old: Path) -> None:
@@ -93,9 +101,10 @@ def test_renaming_may_be_cut_off(old: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def cut(old: Path, new: Path) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr("holdfast.reproduce.store.write", cut)
-        upgrade(old)
+        with pytest.raises(KeyboardInterrupt):
+            upgrade(old)
     assert json.loads((old / "reproduce.json").read_text())["format"] == 2
     upgrade(old)
     (table,) = read(old / "reproduce.json")

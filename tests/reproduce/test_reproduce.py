@@ -491,7 +491,9 @@ def test_never_is_infinity_and_claims_follow_the_stated_rule(toy: Path) -> None:
     assert easy[1]["ours"]["mean"] == pytest.approx(hard[1]["ours"]["mean"])
     assert "| ∞ | ∞ | – |" in Path("here/reproduce.md").read_text()
     assert "| 1 | 1 | +0 |" in Path("here/reproduce.md").read_text(), "rounds are whole"
-    assert outcomes(table_from_json(two))[0] == Outcome("holds partly", passed=1, tested=2, pairs_run=2, pairs=2), "kappa is the same"
+    assert outcomes(table_from_json(two))[0] == Outcome("holds partly", passed=1, tested=2, pairs_run=2, pairs=2), (
+        "kappa is the same"
+    )
     assert published_counts(table_from_json(two)) == (1, 1), "fewer rounds are better"
 
 
@@ -718,7 +720,8 @@ def test_the_results_page_of_a_toy(toy: Path) -> None:
     text = page(stored(Path("results")))
     assert "\n| --- | --- | --- | ---: | ---: | ---: | --- |\n" in text, "table, claim, verdict and scale are words"
     for word in (
-        "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods", "Data not found for 2 cells: cifar100 (2)",
+        "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods",
+        "Data not found for 2 cells: cifar100 (2)",
         "| toy, fig1 | Theory agrees. | **not tested** |", "Digits are small.", "FULL SCALE", "Measured 2",
     ):  # fmt: skip
         assert word in text
@@ -737,7 +740,8 @@ def test_the_results_page_is_written_by_a_command(toy: Path) -> None:
     code = [sys.executable, "-m", "holdfast.reproduce.results"]
     bad = subprocess.run(code, capture_output=True, text=True)
     assert (bad.returncode, bad.stderr.splitlines()[-1]) == (
-        2, "python -m holdfast.reproduce.results: error: . must have the folders results and docs: run it in the root of the repository",
+        2, "python -m holdfast.reproduce.results: error: . must have the folders results and docs: run it in the root "
+        "of the repository",
     )  # fmt: skip
     for name in ("results", "docs"):
         Path(name).mkdir()
@@ -748,7 +752,9 @@ def test_the_results_page_is_written_by_a_command(toy: Path) -> None:
 
 def test_tables_of_a_newer_version_are_refused(toy: Path) -> None:
     Path("later.json").write_text('{"format": 99, "tables": []}')
-    with pytest.raises(HoldfastError, match=r"^later\.json was written by a newer Holdfast: upgrade Holdfast to read it$"):
+    with pytest.raises(
+        HoldfastError, match=r"^later\.json was written by a newer Holdfast: upgrade Holdfast to read it$"
+    ):
         read(Path("later.json"))
 
 
