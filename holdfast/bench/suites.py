@@ -1,4 +1,4 @@
-"""``holdfast bench``, and ``python -m holdfast.bench`` where the command line's packages are not installed."""
+"""``holdfast bench``, also ``python -m holdfast.bench``: it needs nothing but torch and numpy."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SUITES = {
     "gpu": "local steps on the GPU against plain PyTorch",
     "sums": "what the slowest sum costs on the GPU",
     "runs": "FedBug's and FedMRUR's whole runs on the GPU",
-    "check": "results of the GPU against the CPU's",
+    "check": "results of the GPU against those of the CPU",
     "scale": "time and memory by clients, cohort and slice",
-    "start": "how long a user waits at the start",
+    "start": "how long a user waits for the first step",
 }
 ON_A_GPU = ("gpu", "sums", "runs", "check")
 

@@ -14,8 +14,9 @@ class PlainParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with help that looks like that of the other commands."""
 
     def __init__(self, program: str, arguments: str, **more: Any) -> None:
-        super().__init__(program, f"%(prog)s [OPTIONS] {arguments}", **more)
+        super().__init__(program, f"%(prog)s [OPTIONS] {arguments}", add_help=False, **more)
         self._positionals.title, self._optionals.title = "Arguments", "Options"
+        self.add_argument("-h", "--help", action="help", help="Show this message and exit.")
 
     def error(self, message: str) -> NoReturn:
         raise HoldfastError(f"{message}; see: {self.prog} --help")
