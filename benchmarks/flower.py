@@ -1,9 +1,9 @@
-"""What Holdfast costs on Flower: against plain Flower FedAvg in simulation, and per round of a deployment.
+"""The overhead of Holdfast on Flower: compared with plain Flower FedAvg in simulation, and per round of a deployment.
 
-    python benchmarks/flower.py simulation    # Ray: the same training by plain Flower and by --engine flower
-    python benchmarks/flower.py deployment    # holdfast deploy local: where the seconds of a round go
+    python benchmarks/flower.py simulation    # Ray: the same training with plain Flower and with --engine flower
+    python benchmarks/flower.py deployment    # holdfast deploy local: what the seconds of a round are spent on
 
-Both train the same network on the same split of the digits, with the same number of steps, and score it every round.
+Both train the same network on the same split of the digits, with the same number of steps, and test it every round.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from holdfast.flower.ray_backend import quiet_flower, ray_settings  # noqa: E402
 from holdfast.method.config import Config  # noqa: E402
 from holdfast.models.zoo import make  # noqa: E402
 
-WARM = 2  # rounds left out: processes start and data are read
+WARM = 2  # first rounds that are not timed: processes start and data is read
 
 
 def plain(config: Config) -> list[float]:
-    """Seconds of each round of plain Flower FedAvg."""
+    """Return the seconds of each round of plain Flower FedAvg."""
     ends: list[float] = []
     server = ServerApp()
     federation = dealt(config)
@@ -67,7 +67,7 @@ def plain(config: Config) -> list[float]:
 
 
 def ours(config: Config) -> list[float]:
-    """Seconds of each round of Holdfast's FedAvg in the same runtime, its checkpoints included."""
+    """Return the seconds of each round of Holdfast's FedAvg in the same runtime, including its checkpoints."""
     ends = [time.perf_counter()]
     with tempfile.TemporaryDirectory() as folder:
         settings = {k: getattr(config, k) for k in ("clients", "cohort", "model", "epochs", "rounds", "batch", "split")}
@@ -77,18 +77,20 @@ def ours(config: Config) -> list[float]:
 
 
 def simulation(model: str, epochs: int, rounds: int) -> None:
+    """Print the seconds per round of both, and the overhead."""
     config = Config(
         clients=10, cohort=4, model=model, epochs=epochs, rounds=rounds, batch=32, split="iid", device="cpu"
     )
-    found: dict[str, float] = {}
+    medians: dict[str, float] = {}
     for name, play in (("plain Flower", plain), ("holdfast", ours)):
         seconds = play(config)[WARM:]
-        found[name] = statistics.median(seconds)
-        print(f"simulation {model}, {epochs} epochs: {name} {found[name]:.3f} s a round (median of {len(seconds)})")
-    print(f"simulation {model}, {epochs} epochs: overhead {found['holdfast'] / found['plain Flower'] - 1:+.1%}")
+        medians[name] = statistics.median(seconds)
+        print(f"simulation {model}, {epochs} epochs: {name} {medians[name]:.3f} s per round (median of {len(seconds)})")
+    print(f"simulation {model}, {epochs} epochs: overhead {medians['holdfast'] / medians['plain Flower'] - 1:+.1%}")
 
 
 def deployment(method: str, rounds: int) -> None:
+    """Print what the seconds of every round of a local deployment are spent on."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         words = ["deploy", "local", method, "--nodes", "3", "--cohort", "3", "--rounds", str(rounds), "--out", str(out)]
@@ -97,10 +99,10 @@ def deployment(method: str, rounds: int) -> None:
     for r in records[1:]:
         print(
             f"deployment {method}, round {r['round']}: {r['seconds']:.2f} s, of which {r['waiting']:.2f} s waiting for "
-            f"Flower and the nodes' training, {r['overhead']:.3f} s our own code"
+            f"Flower and the nodes' training and {r['overhead']:.3f} s in our code"
         )
     share = sum(r["overhead"] for r in records[1:]) / sum(r["seconds"] for r in records[1:])
-    print(f"deployment {method}: our own code takes {share:.1%} of a round")
+    print(f"deployment {method}: our code takes {share:.1%} of a round")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""FedAvg's client as a user of plain Flower would write it: what ``flower.py`` compares with."""
+"""FedAvg's client as a user of plain Flower would write it: the baseline of ``flower.py``."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from holdfast.models.zoo import make
 
 
 def client(config: Config) -> ClientApp:
+    """Return the client app."""
     app = ClientApp()
     app.train()(partial(train, config))
     return app
 
 
 def train(config: Config, message: Message, context: Context) -> Message:
-    """A module, an optimiser, batches."""
+    """Train with a module, an optimizer and batches."""
     federation = dealt(config)
     net = make(config.model, federation.shape, federation.classes, config.seed)
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    own = torch.from_numpy(federation.deal.client(int(context.node_config["partition-id"])))
-    optimiser = torch.optim.SGD(net.parameters(), lr=config.lr)
+    indices = torch.from_numpy(federation.deal.client(int(context.node_config["partition-id"])))
+    optimizer = torch.optim.SGD(net.parameters(), lr=config.lr)
     for _ in range(config.passes):
-        for index in own[torch.randperm(len(own))].split(config.batch):
+        for index in indices[torch.randperm(len(indices))].split(config.batch):
             loss = F.cross_entropy(net(federation.inputs(federation.data.x[index])), federation.data.y[index])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
-    content = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": len(own)})}
+            optimizer.step()
+    content = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": len(indices)})}
     return Message(RecordDict(content), reply_to=message)

@@ -429,11 +429,15 @@ def test_the_help_of_a_group_cuts_nothing_short(group: str):
         assert first.split(". ")[0].rstrip(".") in " ".join(text.split())
 
 
-@pytest.mark.parametrize("command", ["reproduce", "bench"])
-def test_the_help_of_plain_commands_names_all_that_they_read(command: str):
+@pytest.mark.parametrize(
+    ("command", "module"), [("reproduce", "holdfast.reproduce.command"), ("bench", "holdfast.bench.suites")]
+)
+def test_the_help_of_plain_commands_names_all_that_they_read(command: str, module: str):
     text = good(command, "--help").out
     assert good(command, "-h").out == text
-    for action in importlib.import_module(COMMANDS[command][0]).parser()._actions:
+    assert text.startswith("Usage: ")
+    assert f" {command} [OPTIONS] [" in text.splitlines()[0]
+    for action in importlib.import_module(module).parser()._actions:
         named = action.option_strings or [action.metavar or action.dest.upper()]
         assert f"  {', '.join(named)}" in text
         assert action.dest == "help" or action.help in " ".join(text.split())
