@@ -15,7 +15,7 @@ def apportion(weights: np.ndarray, total: int, offset: float) -> np.ndarray:
     is within one sample of its exact value, equal to it on average over the offset, and 0 where the weight is 0.
 
     Args:
-        weights: One weight per receiver; if all are 0, the receivers count alike.
+        weights: One weight per receiver; if all are 0, all receivers count equally.
         total: The number of samples.
         offset: Where to start cutting, in [0, 1).
 
@@ -42,7 +42,7 @@ def fit_sizes(plan: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Return the plan nearest to ``plan`` whose rows sum to ``sizes``; columns keep their sums.
 
     Iterative proportional fitting scales rows and columns in turn. The limit is the table of least relative entropy to
-    the first one. Scaling a row keeps the client's label mix, and scaling a class tilts all mixes alike. Clients
+    the first one. Scaling a row keeps the client's label mix, and scaling a class tilts all mixes equally. Clients
     therefore keep their preferences, and a zero stays zero. Where the zeros rule the sizes out (a client of one class
     cannot own half of ten classes), the classes win: they are scaled last.
     """

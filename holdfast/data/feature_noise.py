@@ -19,7 +19,7 @@ def perturb(x: Tensor, sample: Tensor, sigma: Level, mean: Level, mask_share: fl
         x: Samples, [B, ...] or [C, B, ...].
         sample: The number of every sample of ``x``, [B] or [C, B].
         sigma: The standard deviation: a number, or a tensor over the first axes of ``x``, [C] or [C, B].
-        mean: The mean of the noise, likewise.
+        mean: The mean of the noise, in the same form.
         mask_share: The probability with which each number of a sample is in the mask M.
         seed: The seed of the noise.
 

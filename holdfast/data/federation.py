@@ -165,7 +165,7 @@ def federate(
         clients: The number of clients.
         seed: The seed of the split.
         public: The fraction of every class that is held out for the server before the split; ``"test"`` makes the test
-            samples public instead. That leaks the test set, and parts refuse it unless they are told to allow it.
+            samples public instead. That leaks the test set: parts refuse it unless ``allow_test_leak`` is set.
         augment: Whether to shift and mirror training images at random.
 
     Returns:

@@ -58,7 +58,8 @@ class LabelSplit(Split):
     """A split that decides how many samples of each class a client gets.
 
     ``plan`` is what the split intends, in fractions of samples and with any client sizes: a ``SizeSplit`` starts from
-    it. ``table`` is what the split deals when no other term changes the sizes. Both must draw alike from equal ``rng``.
+    it. ``table`` is what the split deals when no other term changes the sizes. With an equal ``rng``, both
+    must make the same draws.
 
     Attributes:
         keeps_classes: Whether a client must never receive a class outside its plan.

@@ -1,4 +1,4 @@
-"""Downloads, against a server on this machine: whole, resumed, wrong, refused; and unpacking."""
+"""Downloads from a server on this machine: complete, resumed, wrong, refused; and unpacking."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.data.sources import Download, load, sources
 
 
 class Server(ThreadingHTTPServer):
-    """Serves bytes by path; notes every request; can lack ranges, lie about ranges, or break off."""
+    """Serves bytes by path and notes every request; can lack ranges, hide the length, or stop early."""
 
     daemon_threads = True
 
@@ -115,7 +115,7 @@ def test_an_archive_is_fetched_checked_and_unpacked(server: Server, cifar: bytes
     assert len(load("cifar10", tmp_path / "data").y) == 20
     assert seen[-1] == ("cifar.tar.gz", len(cifar), len(cifar))
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == ["cifar-10-batches-py"]
-    fetch("cifar10", tmp_path / "data")  # it is there
+    fetch("cifar10", tmp_path / "data")  # nothing is missing
     assert len(server.asked) == 1
 
 
@@ -237,7 +237,7 @@ def test_an_archive_with_other_content(server: Server, tmp_path: Path, monkeypat
 
 
 def test_what_cannot_be_fetched(tmp_path: Path) -> None:
-    fetch("digits", tmp_path)  # embedded: there is nothing to do
+    fetch("digits", tmp_path)  # built in: there is nothing to download
     with raises_exactly(f"folder is not published for download; put <class>/*.png into {tmp_path}/none"):
         fetch(f"folder('{tmp_path}/none')", tmp_path)
     with pytest.raises(HoldfastError, match="unknown data set"):

@@ -1,4 +1,4 @@
-"""Every network of the zoo in both engines: one local step of ragged clients, and the layout it is taken in."""
+"""Every network in both engines: one local step of clients of unequal sizes, and the layout of the vector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers of the published formats, by hand: nothing here uses the code under test, and Python reads them alike."""
+"""Write small files in the published formats, without the code under test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def idx(array: np.ndarray) -> bytes:
 
 
 def write_idx(folder: Path, parts: tuple[str, str], labels: int, first: int = 0, packed: bool = True) -> DataSet:
-    """Small train and test files; gives what they hold, before any transposition."""
+    """Write small training and test files; return their content, before any transposition."""
     folder.mkdir(parents=True)
     tensors = []
     for part, n in zip(parts, (2 * labels, labels), strict=True):
@@ -67,7 +67,7 @@ def batch(x: np.ndarray, y: list[int], key: bytes = b"labels") -> bytes:
 
 
 def write_cifar10(folder: Path, each: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """Six batches and the names; gives all pixels and labels, the test batch last."""
+    """Write six batches and the names; return all pixels and labels, the test batch last."""
     folder.mkdir(parents=True)
     x = RNG.integers(0, 256, (6 * each, 3072), dtype=np.uint8)
     y = RNG.integers(0, 10, 6 * each)

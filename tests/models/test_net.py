@@ -108,7 +108,7 @@ def trained(module: nn.Module) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("make", [mlp, Residual, Twice])
 def test_a_trained_model_is_loaded_into_the_module(make: Callable[[], nn.Module]):
-    """As the README has it; buffers, which nobody trains, are there too."""
+    """As in the README; buffers, which are not trained, are included."""
     module = make()
     before = copy.deepcopy(module)
     module.load_state_dict(trained(module))
@@ -188,7 +188,7 @@ class Tied(nn.Module):
 
 
 def wrapped(module: nn.Module, shape: tuple[int, ...], classes: int) -> Net | str:
-    """The network, or why there is none."""
+    """The network, or the error that refuses the module."""
     try:
         return Net(module, shape, classes)
     except HoldfastError as error:
@@ -215,7 +215,7 @@ def test_a_head_that_is_not_alone_is_right_or_refused(make: Callable[[], nn.Modu
 
 
 # -- dropout --------------------
-def test_dropout_is_ours_and_follows_the_key():
+def test_dropout_is_replaced_and_follows_the_key():
     module = nn.Sequential(nn.Linear(4, 50), nn.Dropout(0.4), nn.Linear(50, 50), nn.Dropout(0.4), nn.Linear(50, 3))
     net, x = Net(module, FLAT, 3), torch.randn(20, 4)
     assert net.dropout

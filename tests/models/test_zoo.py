@@ -287,7 +287,7 @@ def test_dropout_follows_its_key(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["cnn(width=4)", "cifar10-cnn", "resnet18", "densenet(depth=10)", "googlenet"])
 def test_forward_is_one_graph(text: str) -> None:
-    """Nothing in a forward pass depends on the data: the compiler sees it whole."""
+    """Nothing in a forward pass depends on the data: the compiler sees one graph."""
     net = make(text, DIGITS, 3)
     x = torch.randn(2, *DIGITS)
     compiled = torch.compile(net, backend="eager", fullgraph=True)

@@ -1,7 +1,8 @@
 """The splits: one way to deal samples to clients per file, such as ``iid``, ``dirichlet(0.3)`` and ``shards(2)``.
 
-To add a split, add a file: it is found by itself. Files with a leading underscore are helpers. A split may import
-``holdfast.data.split`` (the contract), ``holdfast.data.count_tables``, ``holdfast.data.deal`` and ``holdfast.core``.
+To add a split, add a file: it is discovered automatically. Files with a leading underscore are helpers. A split may
+import ``holdfast.data.split`` (the contract), ``holdfast.data.count_tables``, ``holdfast.data.deal`` and
+``holdfast.core``.
 """
 
 from holdfast.data.deal import ClientNoise, Deal

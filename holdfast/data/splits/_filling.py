@@ -11,10 +11,10 @@ def fill_clients(sizes: np.ndarray, mixes: np.ndarray, counts: np.ndarray, rng: 
     """Return a table with rows ``sizes`` and columns ``counts``: the dealing of the FedDyn code, without its loop.
 
     That code visits the free places of clients in random order. Each place draws a class from its client's mix, and
-    draws again if that class has run out. Here all places draw at once. The draws stand up to the place where the first
-    class is overdrawn. After it, the places that drew this class draw again among the others, and so on: the same
-    distribution after at most one pass per class. A client whose whole mix has run out (where that code would not
-    end) draws in proportion to what is left.
+    draws again if that class has run out. Here all places draw at once. The draws are kept up to the place where the
+    first class is overdrawn. After it, the places that drew this class draw again among the others, and so on: the same
+    distribution after at most one pass per class. A client whose whole mix has run out (where that code would not end)
+    draws in proportion to what is left.
 
     Args:
         sizes: Samples of every client: int64 [clients].
