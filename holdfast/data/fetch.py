@@ -12,8 +12,8 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import ASIDE
-from holdfast.data.catalog import data_folder, source
 from holdfast.data.formats.archives import unpack
+from holdfast.data.loading import data_folder, source
 from holdfast.data.source import Download, Source, shortened
 
 Progress = Callable[[str, int, int], None]  # file, bytes received, total bytes (0: unknown)

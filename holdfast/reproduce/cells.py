@@ -14,7 +14,7 @@ from holdfast.method.config import RIVALS, Config, with_role
 from holdfast.method.method import Method
 from holdfast.reproduce.measure import Measure
 from holdfast.reproduce.paper import Paper, PaperTable
-from holdfast.reproduce.run_names import run_name, settings_run
+from holdfast.reproduce.run_names import run_name, settings_of_run
 
 CHECKPOINTS = 10  # per run: writing a large model after every round would take longer than the round
 
@@ -73,7 +73,7 @@ class Cell:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings beside the method that differ from the defaults of a run."""
-        return {name: value for name, value in settings_run(self.config).items() if name != "method"}
+        return {name: value for name, value in settings_of_run(self.config).items() if name != "method"}
 
 
 def cells(paper: Paper, selection: TableSelection, scale: str, changed: Mapping[str, Any]) -> list[Cell]:

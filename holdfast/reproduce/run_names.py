@@ -18,10 +18,10 @@ def run_name(config: Config) -> str:
     >>> run_name(Config(rounds=3)) == run_name(Config(rounds=3, seed=1, device="cpu")) != run_name(Config())
     True
     """
-    digest = hashlib.sha256(json.dumps(settings_run(config), sort_keys=True).encode()).hexdigest()[:10]
+    digest = hashlib.sha256(json.dumps(settings_of_run(config), sort_keys=True).encode()).hexdigest()[:10]
     return f"{slug(f'{config.method} {config.data}')[:50]}-{digest}"
 
 
-def settings_run(config: Config) -> dict[str, Any]:
+def settings_of_run(config: Config) -> dict[str, Any]:
     """Return what is run, as far as it differs from the defaults; the seed and the place do not count."""
     return changed_settings(config, without=("seed", *with_role("place")))

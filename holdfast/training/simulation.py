@@ -37,8 +37,7 @@ class Simulation(Trainer):
         self.clients = ClientStates(method, make_store(config.states, net.device))
         self.occupied = federation.occupied
         self.labels = federation.data.y.cpu().numpy().copy()  # a tensor's memory may move, as to another process
-        if len(self.occupied) == 0:
-            raise HoldfastError("no client has any samples: check the split")
+        require_samples(federation)
         device = net.device.type
         self.prefetcher = Prefetcher(self._upcoming) if device == "cuda" else None
         self.engine_name, self.engine_reason = choose(config.engine, net.convolutional, device, config.cohort_size)
@@ -173,9 +172,16 @@ def decided(config: Config, federation: Federation, net: Net) -> Config:
     """
     if config.engine not in (*ENGINES, "auto"):  # another trainer's
         return config
+    require_samples(federation)
     device = net.device.type
     engine, _ = choose(config.engine, net.convolutional, device, config.cohort_size)
     if engine != "vector":
         return config
     steps = config.rounds * cohort_shape(config, federation).slots
     return config.changed(compile=compiles(config.compile, device, steps))
+
+
+def require_samples(federation: Federation) -> None:
+    """Raise an error if there is nobody to train."""
+    if len(federation.occupied) == 0:
+        raise HoldfastError("no client has any samples: check the split")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,6 +14,7 @@ PACKAGE = ROOT / "holdfast"
 SHARED_NAMES = {
     "run": {"cli", "runs"},
     "compare": {"cli", "comparison"},
+    "split": {"cli", "data"},
     "fedagg": {"parts", "theory"},
     "fedbug": {"parts", "theory"},
     "fednlr": {"parts", "theory"},
@@ -52,3 +54,21 @@ def test_no_test_imports_another_test():
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not [name for name in names if name.split(".")[-1].startswith("test_")], path
+
+
+def test_the_map_of_the_design_page_is_complete():
+    """Every module and folder of a room stands in its lines of the map, and nothing else that looks like one."""
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    lines = page.partition("    holdfast/\n")[2].partition("    tests/")[0].splitlines()
+    drawn: dict[str, set[str]] = defaultdict(set)
+    room = ""
+    for line in lines:
+        if line[6:7].strip():
+            room, _, line = line.strip().partition("/")
+        drawn[room] |= set(re.findall(r"(?<![\w'.])_?[a-z][a-z0-9_]*/?", line))
+    for folder in [p for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"]:
+        files = {p.stem for p in folder.glob("*.py")} - {"__init__", "__main__"}
+        folders = {f"{p.name}/" for p in folder.iterdir() if p.is_dir() and p.name != "__pycache__"}
+        assert (files | folders) - drawn[folder.name] == set(), f"missing in the map of {folder.name}"
+        names = {name for name in drawn[folder.name] if "_" in name or name.endswith("/")}
+        assert names - files - folders == set(), f"in the map of {folder.name}, but not in the folder"

@@ -5,7 +5,7 @@ data sets are published. A source may import the rest of ``holdfast.data`` (``so
 reads files) and ``holdfast.core``.
 """
 
-from holdfast.data.catalog import SourceStatus, data_folder, listing, load, source, sources
+from holdfast.data.loading import SourceStatus, data_folder, listing, load, source, sources
 from holdfast.data.source import Download, FileSource, Source
 
 __all__ = [
