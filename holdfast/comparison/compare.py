@@ -16,7 +16,8 @@ from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.result import collect
-from holdfast.comparison.runner import FolderLock, run_all
+from holdfast.comparison.runner import run_all
+from holdfast.core.folder_lock import FolderLock
 from holdfast.comparison.study_folder import StudyFolder
 from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, Study
 from holdfast.core.errors import HoldfastError

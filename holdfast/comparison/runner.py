@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.pool import ProcessPool
 from holdfast.comparison.task import Task
-from holdfast.core.errors import HoldfastError
-
-LOCK = ".lock"
 
 
 def run_all(
@@ -51,28 +46,3 @@ def run_all(
         return True
     finally:
         watch.close()
-
-
-class FolderLock:
-    """Reserves a folder for one command. The system releases the lock of a process that dies."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / LOCK
-
-    def __enter__(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self.path.open("w")
-        if os.name != "posix":
-            return
-        import fcntl
-
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.file.close()
-            raise HoldfastError(
-                f"another command is running in {self.path.parent}: wait until it ends, or stop it"
-            ) from error
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from holdfast.comparison.export import as_csv, latex, markdown
 from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
-from holdfast.comparison.runner import LOCK, FolderLock
+from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.comparison.study_schema import FORMAT, DataFacts, StoredPlan, Study
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically

@@ -25,7 +25,7 @@ TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-DEEPEST, LONGEST = 20, 100  # nesting of lists, digits of a number
+DEEPEST, LONGEST, LARGEST = 20, 100, 10_000  # nesting of lists, digits of a number, characters of a text
 WORDS: dict[str, Value] = {"true": True, "false": False, "none": None}
 
 
@@ -70,6 +70,10 @@ def parse(text: str) -> list[Call]:
     >>> parse("dirichlet(0.5, balanced=true)")
     [Call(name='dirichlet', args=(0.5,), kwargs={'balanced': True})]
     """
+    if len(text) > LARGEST:
+        raise HoldfastError(
+            f"cannot read {text[:40]!r}...: it has {len(text)} characters, but at most {LARGEST} are read; shorten it"
+        )
     return _ExpressionReader(text).sum()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import IO
 
 from holdfast.core.errors import HoldfastError
 
@@ -13,6 +14,8 @@ ASIDE = ".part"  # the ending of a file that is being written
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file beside its place, then rename it: readers see the old file or the new one, never a part of it.
 
+    The file survives a power cut: it reaches the disk before it is renamed, and its folder afterwards.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_atomically(Path(folder) / "a.txt", "new")
@@ -20,8 +23,28 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     ['a.txt']
     """
     aside = path.with_name(path.name + ASIDE)
-    aside.write_bytes(content.encode() if isinstance(content, str) else content)
+    with aside.open("wb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+        sync(file)
     os.replace(aside, path)
+    sync_folder(path.parent)
+
+
+def sync(file: IO[bytes] | IO[str]) -> None:
+    """Wait until a file is on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the system can do that."""
+    if os.name != "posix":
+        return
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def refuse_file(path: Path, purpose: str) -> None:

@@ -2,7 +2,7 @@
 
 An entry is a folder of ``.npy`` files and a ``meta.json``. Its name contains a hash of the source and of every source
 file's path, size and time. An entry therefore never changes, and a changed source gets a new one. Entries hold plain
-numbers and are opened without pickle. A missing or damaged entry is rebuilt silently.
+numbers with their checksums and are opened without pickle. A missing or damaged entry is rebuilt silently.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import uuid
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from holdfast.data.dataset import DataSet
 
-FORMAT = "1"  # part of every hash: increase it when decoding changes
+FORMAT = "2"  # part of every hash: increase it when decoding changes
 ARRAYS = ("x", "y", "test_x", "test_y")
 
 
@@ -82,18 +83,19 @@ def _open(entry: Path) -> DataSet | None:
     """Return the entry, or None if it is missing or damaged in any way."""
     try:
         meta = json.loads((entry / "meta.json").read_text())
-        arrays = {name: _map(entry / f"{name}.npy", meta["arrays"][name]) for name in ARRAYS}
+        arrays = {name: _map(entry / f"{name}.npy", meta["arrays"][name], meta["checksums"][name]) for name in ARRAYS}
         classes, mean, std = (tuple(meta[k]) for k in ("classes", "mean", "std"))
         return DataSet(name=meta["name"], **arrays, classes=classes, mean=mean, std=std)
     except Exception:  # whatever the damage, the remedy is to decode again
         return None
 
 
-def _map(file: Path, expected: list[object]) -> Tensor:
+def _map(file: Path, expected: list[object], checksum: int) -> Tensor:
     # Mode "c" is copy-on-write: torch sees writable memory, and the file cannot be changed through it.
     array = open_memmap(file, mode="c")
     whole = array.offset + array.nbytes == os.path.getsize(file)
-    if not whole or [str(array.dtype), *array.shape] != expected:
+    same = [str(array.dtype), *array.shape] == expected and zlib.crc32(np.ascontiguousarray(array).data) == checksum
+    if not whole or not same:
         raise ValueError(f"{file} disagrees with meta.json")
     return torch.from_numpy(array)
 
@@ -105,16 +107,19 @@ def _write(entry: Path, data: DataSet) -> None:
     try:
         aside.mkdir()
         kinds: dict[str, list[object]] = {}
+        checksums: dict[str, int] = {}
         for name in ARRAYS:
             array: np.ndarray = getattr(data, name).contiguous().numpy()
             np.save(aside / f"{name}.npy", array, allow_pickle=False)
             kinds[name] = [str(array.dtype), *array.shape]
+            checksums[name] = zlib.crc32(array.data)
         meta = {
             "name": data.name,
             "classes": data.classes,
             "mean": data.mean,
             "std": data.std,
             "arrays": kinds,
+            "checksums": checksums,
         }
         (aside / "meta.json").write_text(json.dumps(meta))
         shutil.rmtree(entry, ignore_errors=True)  # only a damaged entry can be in the way

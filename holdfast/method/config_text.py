@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
@@ -13,13 +14,21 @@ from holdfast.core.errors import HoldfastError, unknown
 from holdfast.method.config import FIELDS, Config
 from holdfast.method.renamed import modern
 
-FORMAT = 2  # of config.toml; 1, which has no number, may use part names that were changed since
+FORMAT = 3  # of config.toml; 1, which has no number, may use part names that were changed since; 3 has a checksum
+
+CHECKSUM, CHECKSUM_SINCE = "checksum", 3  # the key, and the first format that has it
 
 
 def config_to_toml(config: Config) -> str:
-    """Write a config as TOML; settings without a value are left out."""
+    """Write a config as TOML; settings without a value are left out, and a checksum comes last."""
     values = {"format": FORMAT} | config.set_values()
-    return "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items())
+    text = "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items())
+    return text + f"{CHECKSUM} = {toml_value(checksum(text))}\n"
+
+
+def checksum(text: str) -> str:
+    """Return the checksum of the settings in a text."""
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def toml_value(value: Any) -> str:
@@ -27,10 +36,19 @@ def toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Read the settings in a TOML file; the method of an older format is written with today's names."""
+def read_config(path: Path, stored: bool = False) -> dict[str, Any]:
+    """Read the settings in a TOML file; the method of an older format is written with today's names.
+
+    Args:
+        path: The file.
+        stored: Whether it is a run's own file, which must be exactly as it was written. A copy may be edited.
+
+    Returns:
+        The settings by name.
+    """
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        values: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
         raise HoldfastError(f"cannot read the config {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -38,6 +56,9 @@ def read_config(path: Path) -> dict[str, Any]:
     version = values.pop("format", 1)
     if version not in range(1, FORMAT + 1):
         raise HoldfastError(f"the config {path} has format {version}, but this version reads up to {FORMAT}: upgrade")
+    written = values.pop(CHECKSUM, None)
+    if stored and version >= CHECKSUM_SINCE and written != checksum(text.rpartition(f"{CHECKSUM} = ")[0]):
+        raise HoldfastError(f"the config {path} was changed since it was written: restore it")
     for name in values:
         if name not in FIELDS:
             raise unknown(f"setting in {path}", name, FIELDS)

@@ -11,7 +11,8 @@ from typing import Any
 from holdfast.comparison.compare import check_numbers
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
-from holdfast.comparison.runner import LOCK, FolderLock, run_all
+from holdfast.comparison.runner import run_all
+from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 from holdfast.data.sources import data_folder

@@ -4,7 +4,8 @@
     checkpoint/server-000007.safetensors       the global model and what the parts keep at the server
     checkpoint/client-000012-000005.safetensors   what the parts keep at client 12, as of round 5
 
-The two newest manifests are kept. Only clients that changed are written again.
+The two newest manifests are kept. Only clients that changed are written again. The manifest also covers the settings and
+the history of the run, and itself: whatever was changed since, other than by Holdfast, is refused.
 """
 
 from __future__ import annotations
@@ -24,23 +25,33 @@ from holdfast.method.renamed import RENAMED
 from holdfast.training.client_states import ClientStates
 from holdfast.training.server import Server
 
-FORMAT = 2  # of the manifest; 1, which has no number, may use part names that were changed since
+FORMAT = 3  # of the manifest; 1, which has no number, may use part names that were changed since; 3 covers the run
+COVERED_SINCE = 3  # the first format whose manifest covers the run and itself
 KEEP = 2
 MODEL = "model"
 NAME = re.compile(r"(server-\d{6,}|client-\d{6,}-\d{6,})\.safetensors")
 
 
 class Manifest(NamedTuple):
-    """The files of a checkpoint with their checksums."""
+    """The files of a checkpoint with their checksums, and the checksums of what they belong to."""
 
     round: int
     server: dict[str, int]
     clients: dict[str, int]
+    run: dict[str, int]  # what of the run -> its checksum after this round
     format: int = FORMAT
 
 
-def save(folder: Path, round: int, server: Server, clients: ClientStates) -> None:
-    """Write the state after a round. A reader sees the old checkpoint or the new one, never a mixture."""
+def save(folder: Path, round: int, server: Server, clients: ClientStates, run: dict[str, int] | None = None) -> None:
+    """Write the state after a round. A reader sees the old checkpoint or the new one, never a mixture.
+
+    Args:
+        folder: The folder of the checkpoints.
+        round: The round.
+        server: The server of the run.
+        clients: The client states of the run.
+        run: The checksums of the rest of the run, such as its history.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     newest = _manifests(folder)[-1:]
     files = _read_manifest(newest[0]).clients if newest else {}
@@ -50,8 +61,8 @@ def save(folder: Path, round: int, server: Server, clients: ClientStates) -> Non
     for i in sorted(clients.changed):
         own = f"client-{i:06d}-{round:06d}.safetensors"
         files[own] = _write(folder / own, flatten(clients.rows[i]))
-    manifest = Manifest(round, {name: checksum}, files)
-    write_atomically(folder / f"round-{round:06d}.json", json.dumps(manifest._asdict()))
+    manifest = Manifest(round, {name: checksum}, files, run or {})
+    write_atomically(folder / f"round-{round:06d}.json", _to_json(manifest))
     clients.changed.clear()
     _clean(folder)
 
@@ -134,6 +145,31 @@ def _todays_name(key: str) -> str:
     return RENAMED.get(part, part) + slash + name
 
 
+def newest(folder: Path) -> Manifest | None:
+    """Return the manifest of the newest checkpoint, or None if there is none."""
+    manifests = _manifests(folder)
+    return _read_manifest(manifests[-1]) if manifests else None
+
+
+def earlier(folder: Path, round: int) -> list[Manifest]:
+    """Return the manifests of earlier rounds that can be read, the newest first."""
+    found = []
+    for path in reversed(_manifests(folder)):
+        try:
+            manifest = _read_manifest(path)
+        except HoldfastError:
+            continue
+        if manifest.round < round:
+            found.append(manifest)
+    return found
+
+
+def _to_json(manifest: Manifest) -> str:
+    """Write a manifest with a checksum of everything else in it."""
+    content = manifest._asdict()
+    return json.dumps(content | {"checksum": zlib.crc32(json.dumps(content, sort_keys=True).encode())})
+
+
 def _client(name: str) -> int:
     return int(name.split("-")[1])
 
@@ -145,12 +181,17 @@ def _manifests(folder: Path) -> list[Path]:
 def _read_manifest(path: Path) -> Manifest:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        version = int(found.get("format", 1))
         manifest = Manifest(
-            int(found["round"]), dict(found["server"]), dict(found["clients"]), int(found.get("format", 1))
+            int(found["round"]), dict(found["server"]), dict(found["clients"]), dict(found.get("run", {})), version
         )
         names = [*manifest.server, *manifest.clients]
         if not manifest.server or not all(NAME.fullmatch(name) for name in names):
             raise ValueError("names of files")
+        if path.name != f"round-{manifest.round:06d}.json":
+            raise ValueError("round")
+        if FORMAT >= version >= COVERED_SINCE and json.loads(_to_json(manifest)) != found:
+            raise ValueError("checksum")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, path, _manifests(path.parent)) from error
     if manifest.format > FORMAT:

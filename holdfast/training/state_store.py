@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -14,6 +15,7 @@ import torch
 from holdfast.core.tensors import PerPart, flatten, unflatten
 
 StateStore = MutableMapping[int, PerPart]  # client -> its state
+PREFIX = "holdfast-states-"  # of the folders, followed by the number of the process
 
 
 class DiskStore(StateStore):
@@ -21,7 +23,8 @@ class DiskStore(StateStore):
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-states-"))
+        clean_up_after_dead_processes()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         self.known: set[int] = set()
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -53,3 +56,24 @@ class DiskStore(StateStore):
 def make_store(kind: str, device: torch.device) -> StateStore:
     """Make a store of this kind: ``memory`` or ``disk``."""
     return DiskStore(device) if kind == "disk" else {}
+
+
+def clean_up_after_dead_processes() -> None:
+    """Delete the folders of processes that were killed before they could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        number = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if number.isdecimal() and not process_exists(int(number)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def process_exists(pid: int) -> bool:
+    """Tell whether a process of this number is running on this machine; True where that cannot be known."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to somebody else
+        return True
+    return True

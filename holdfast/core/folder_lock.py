@@ -1,0 +1,145 @@
+"""A folder for one command at a time: run, compare, reproduce and the server of a deployment.
+
+The lock is a small file in the folder that names its owner: host, process, start and command. On one host the system
+itself releases the lock of a process that dies, so that a dead owner's lock is taken over at once. Other hosts that
+share the disk may not see that lock; for them the owner touches the file every few seconds, and a lock that was not
+touched for a minute is taken over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from holdfast.core.errors import HoldfastError
+
+LOCK = ".lock"
+HEARTBEAT = 5.0  # seconds between two touches of the file
+STALE = 60.0  # seconds without a touch after which the owner on another host counts as dead
+
+
+@dataclass(frozen=True)
+class LockOwner:
+    """Who holds a lock."""
+
+    host: str
+    boot: str  # tells two machines, or two starts of one, apart if they have the same name
+    pid: int
+    started: str
+    command: str
+
+    @classmethod
+    def this_process(cls) -> LockOwner:
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:200]
+        return cls(platform.node(), boot_id(), os.getpid(), time.strftime("%Y-%m-%d %H:%M:%S"), command)
+
+    @property
+    def here(self) -> bool:
+        return (self.host, self.boot) == (platform.node(), boot_id())
+
+    def __str__(self) -> str:
+        place = "" if self.here else f" on {self.host}"
+        return f"process {self.pid}{place}, started {self.started}"
+
+
+class FolderLock:
+    """Reserves a folder within ``with``; an owner that is alive is named in a one-line error."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+        self.file: IO[str] | None = None
+        self.released = threading.Event()
+
+    def __enter__(self) -> FolderLock:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = self._acquire()
+        self.file.seek(0)
+        self.file.truncate()
+        self.file.write(json.dumps(asdict(LockOwner.this_process())) + "\n")
+        self.file.flush()
+        threading.Thread(target=self._touch, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.released.set()
+        if self.file is not None:
+            self.path.unlink(missing_ok=True)
+            self.file.close()
+
+    def _acquire(self) -> IO[str]:
+        """Open the file and lock it; the file may be deleted by its owner meanwhile, then it is opened again."""
+        while True:
+            file = self.path.open("a+", encoding="utf-8")
+            owner = read_owner(file)
+            if not lock_file(file):
+                file.close()
+                raise self._taken(owner)
+            if not same_file(file, self.path):
+                file.close()
+                continue
+            owner = read_owner(file)
+            if owner is not None and not owner.here and time.time() - self.path.stat().st_mtime < STALE:
+                file.close()
+                raise self._taken(owner)
+            return file
+
+    def _taken(self, owner: LockOwner | None) -> HoldfastError:
+        who = f" ({owner})" if owner else ""
+        return HoldfastError(f"{self.path.parent} is in use by another command{who}: wait until it ends, or stop it")
+
+    def _touch(self) -> None:
+        while not self.released.wait(HEARTBEAT):
+            try:
+                os.utime(self.path)
+            except OSError:
+                return
+
+
+def boot_id() -> str:
+    """Return a word that identifies this start of this machine, where the system has one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def read_owner(file: IO[str]) -> LockOwner | None:
+    """Return who a lock file names; None if it names nobody."""
+    try:
+        file.seek(0)
+        return LockOwner(**json.loads(file.read() or "{}"))
+    except (ValueError, TypeError, OSError):
+        return None
+
+
+def lock_file(file: IO[str]) -> bool:
+    """Ask the system for an exclusive lock; True if we have it, or if the system has no locks of this kind."""
+    try:
+        import fcntl
+    except ImportError:  # not POSIX: the heartbeat alone decides
+        owner = read_owner(file)
+        fresh = time.time() - os.fstat(file.fileno()).st_mtime < STALE
+        return owner is None or owner.pid == os.getpid() or not fresh
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # the file system has no locks: the heartbeat alone decides
+        return True
+    return True
+
+
+def same_file(file: IO[str], path: Path) -> bool:
+    """Tell whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
