@@ -161,7 +161,7 @@ def test_the_bars_of_some_seeds_are_outlined(browser: Browser, pages: dict[str, 
 
 
 def test_a_method_looks_the_same_everywhere(browser: Browser, pages: dict[str, Path]) -> None:
-    """With more methods than colours, the ninth differs from the first in chips, rows, lines and bars, which have names."""
+    """With more methods than colours, the ninth differs from the first in chips, rows, lines and named bars."""
     browser.open(pages["evil"])
     look = "(s => [s.backgroundColor, s.backgroundImage, s.opacity])(getComputedStyle(i))"
     chips, rows = (
