@@ -128,7 +128,7 @@ def checked_tasks(request: ResolvedRequest, path: Path, executor: Executor) -> l
     refuse_without_data(request, path)
     runs = tasks([c for c in request.cells if not missing_data(c.config)], path, request.seeds)
     for task in {t.folder.parent: t for t in runs}.values():
-        if task.state() in ("new", "begun"):
+        if task.state() in ("new", "started"):
             executor.check(task)
     return runs
 
@@ -158,7 +158,7 @@ class SavingObserver(Observer):
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.watch.begin(tasks, states)
-        if {*states} & {"new", "begun"}:
+        if {*states} & {"new", "started"}:
             self.watch.say(f"progress: accuracy of the newest round; in the tables: {', '.join(self.measures)}")
 
     def round(self, task: Task, record: RoundRecord) -> None:
