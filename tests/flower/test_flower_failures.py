@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from helpers.flower_toys import SMALL, MemoryGrid, on_grid
 from holdfast import run
-from holdfast.flower.messages import ENROL, TRAIN, TooFew
+from holdfast.flower.messages import ENROL, TRAIN, TooFewClients
 from holdfast.flower.node_states import NodeStates
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history
@@ -21,10 +21,10 @@ def grid_with(trouble, method="fedavg", nodes=4, **settings):
     return MemoryGrid({**SMALL, **ALL, **settings, "method": method}, nodes, trouble)
 
 
-def about(question, round, client):
+def about(request, round, client):
     """Whether a message is the local training of this client in this round."""
-    numbers = question.content["numbers"]
-    return question.metadata.message_type == TRAIN and numbers["round"] == round and client in numbers["clients"]
+    numbers = request.content["numbers"]
+    return request.metadata.message_type == TRAIN and numbers["round"] == round and client in numbers["clients"]
 
 
 def changed(reply, **arrays):
@@ -36,10 +36,10 @@ def changed(reply, **arrays):
 
 
 def reply_to(reply):
-    """A message with the metadata of the question that a reply answers."""
-    question = Message(RecordDict(), dst_node_id=reply.metadata.src_node_id, message_type=reply.metadata.message_type)
-    question.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
-    return question
+    """A message with the metadata of the request that a reply answers."""
+    request = Message(RecordDict(), dst_node_id=reply.metadata.src_node_id, message_type=reply.metadata.message_type)
+    request.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
+    return request
 
 
 def same(found, expected):
@@ -52,10 +52,10 @@ def same(found, expected):
 def test_a_round_goes_on_without_a_client_and_weights_are_renormalised():
     seen = {}
 
-    def trouble(question, reply):
-        if about(question, 1, 2):
+    def trouble(request, reply):
+        if about(request, 1, 2):
             return None
-        if question.metadata.message_type == TRAIN:
+        if request.metadata.message_type == TRAIN:
             numbers, arrays = reply.content["numbers"], reply.content["arrays"]
             (client,), (n,) = numbers["clients"], numbers["n"]
             seen[client] = n, torch.from_numpy(arrays[f"{client}/delta"].numpy())
@@ -74,9 +74,9 @@ def test_a_round_goes_on_without_a_client_and_weights_are_renormalised():
 def test_a_late_reply_is_asked_for_again_and_changes_nothing():
     late = []
 
-    def trouble(question, reply):
-        if about(question, 2, 1) and not late:
-            late.append(question)
+    def trouble(request, reply):
+        if about(request, 2, 1) and not late:
+            late.append(request)
             return None
         return reply
 
@@ -96,7 +96,7 @@ def test_a_client_that_raises_is_left_out_and_its_neighbour_is_not(monkeypatch):
         return real(self, job, ids)
 
     monkeypatch.setattr(Simulation, "train", train)
-    result = on_grid("fedavg", grid_with(lambda q, r: r, nodes=2), nodes=2, **ALL)
+    result = on_grid("fedavg", grid_with(lambda request, reply: reply, nodes=2), nodes=2, **ALL)
     assert [r.failed for r in result.history] == [{}, {3: "it raised RuntimeError: out of memory"}, {}]
 
 
@@ -111,7 +111,7 @@ BAD = {
     "a lie": (lambda a: Array(np.zeros((5521, 10), np.float32)), "float32[5521, 10], not"),
     "a lie inside": (
         lambda a: Array("float32", (55210,), "numpy.ndarray", Array(np.zeros((5521, 10), np.float32)).data),
-        "outside and float32[5521, 10] inside",
+        "is announced as float32[55210], but its header says float32[5521, 10]",
     ),
     "nothing": (lambda a: None, "wrong names: 1/delta"),
 }  # fmt: skip
@@ -121,9 +121,9 @@ BAD = {
 def test_a_malformed_update_is_refused(kind):
     spoil, why = BAD[kind]
 
-    def trouble(question, reply):
+    def trouble(request, reply):
         return (
-            changed(reply, **{"1/delta": spoil(reply.content["arrays"]["1/delta"])}) if about(question, 1, 1) else reply
+            changed(reply, **{"1/delta": spoil(reply.content["arrays"]["1/delta"])}) if about(request, 1, 1) else reply
         )
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
@@ -134,16 +134,16 @@ def test_a_malformed_update_is_refused(kind):
 
 
 def test_more_arrays_than_asked_for_are_refused():
-    def trouble(question, reply):
-        return changed(reply, **{"1/uploads/fedavg/x": np.zeros(3)}) if about(question, 1, 1) else reply
+    def trouble(request, reply):
+        return changed(reply, **{"1/uploads/fedavg/x": np.zeros(3)}) if about(request, 1, 1) else reply
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
     assert result.history[0].failed == {1: "refused: its update has the wrong names: 1/uploads/fedavg/x"}
 
 
 def test_an_update_that_is_not_finite_is_skipped_as_in_simulation():
-    def trouble(question, reply):
-        if not about(question, 2, 0):
+    def trouble(request, reply):
+        if not about(request, 2, 0):
             return reply
         spoilt = reply.content["arrays"]["0/delta"].numpy().copy()
         spoilt[7] = np.nan
@@ -157,32 +157,32 @@ def test_an_update_that_is_not_finite_is_skipped_as_in_simulation():
 def test_a_replayed_update_is_refused():
     first = {}
 
-    def trouble(question, reply):
-        if about(question, 1, 2):
+    def trouble(request, reply):
+        if about(request, 1, 2):
             first["reply"] = reply
-        if about(question, 2, 2):
-            return Message(first["reply"].content, reply_to=question)
+        if about(request, 2, 2):
+            return Message(first["reply"].content, reply_to=request)
         return reply
 
     result = on_grid("fedavg", grid_with(trouble), **ALL)
-    assert result.history[1].failed == {2: "refused: it answers another question"}
+    assert result.history[1].failed == {2: "refused: it replies to another request"}
 
 
 def test_an_answer_for_somebody_else_is_refused():
     kept = {}
 
-    def trouble(question, reply):
-        if about(question, 1, 0):
+    def trouble(request, reply):
+        if about(request, 1, 0):
             kept["reply"] = reply
-        return Message(kept["reply"].content, reply_to=question) if about(question, 1, 1) else reply
+        return Message(kept["reply"].content, reply_to=request) if about(request, 1, 1) else reply
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
-    assert result.history[0].failed == {1: "refused: it answers another question"}
+    assert result.history[0].failed == {1: "refused: it replies to another request"}
 
 
 def test_a_node_that_comes_back_under_a_new_id_without_its_state_begins_anew(tmp_path):
-    def trouble(question, reply):
-        if about(question, 2, 3):
+    def trouble(request, reply):
+        if about(request, 2, 3):
             grid.stop(3)
             grid.start(3)
             return "killed"
@@ -197,8 +197,8 @@ def test_a_node_that_comes_back_under_a_new_id_without_its_state_begins_anew(tmp
 def test_a_node_that_keeps_its_state_on_disk_goes_on_where_it_was(tmp_path):
     killed = []
 
-    def trouble(question, reply):
-        if about(question, 2, 3) and not killed:
+    def trouble(request, reply):
+        if about(request, 2, 3) and not killed:
             killed.append(grid.stop(3))
             grid.start(3, state=str(tmp_path))
             return "killed"
@@ -216,8 +216,8 @@ def test_a_node_that_keeps_its_state_on_disk_goes_on_where_it_was(tmp_path):
 def test_states_stay_consistent_when_replies_are_lost():
     """SCAFFOLD's c is the mean of the clients' c_i, whatever was lost: a client that trained in vain starts over."""
 
-    def trouble(question, reply):
-        return None if about(question, 1, 0) or about(question, 2, 1) or about(question, 3, 2) else reply
+    def trouble(request, reply):
+        return None if about(request, 1, 0) or about(request, 2, 1) or about(request, 3, 2) else reply
 
     grid = grid_with(trouble, "scaffold")
     server = {}
@@ -235,7 +235,7 @@ def test_states_stay_consistent_when_replies_are_lost():
     own = {}
     for context in grid.contexts.values():
         client = context.node_config["partition-id"]
-        own[client] = NodeStates(context.state, play.run, None).recall(client, play._counts(client))
+        own[client] = NodeStates(context.state, play.run, None).load(client, coordinator.clients.round_of(client))
     assert own[0] is not None
     total = sum(state["scaffold"]["c"] for state in own.values() if state is not None)
     torch.testing.assert_close(play.server.states["scaffold"]["c"], total / 4, rtol=1e-4, atol=1e-6)
@@ -245,15 +245,15 @@ def test_states_stay_consistent_when_replies_are_lost():
 def test_too_few_clients_stop_the_run_which_can_be_resumed(tmp_path, on_failure):
     broken = [True]
 
-    def trouble(question, reply):
-        return None if broken and (about(question, 2, 1) or about(question, 2, 2)) else reply
+    def trouble(request, reply):
+        return None if broken and (about(request, 2, 1) or about(request, 2, 2)) else reply
 
     grid = grid_with(trouble, "feddyn", checkpoint_every=2)
     for partition in range(4):
         grid.stop(partition)
         grid.start(partition, state=str(tmp_path / "states"))
     terms = {"min_clients": 3, "retries": 1, "on_failure": on_failure, "checkpoint_every": 2}
-    with pytest.raises(TooFew, match="round 2: 2 of 4 clients came back, 3 are needed: client 1: no reply within"):
+    with pytest.raises(TooFewClients, match="round 2: 2 of 4 clients came back, 3 are needed: client 1: no reply within"):
         on_grid("feddyn", grid, **ALL, **terms, out=str(tmp_path / "run"))
     broken.clear()
     result = on_grid("feddyn", grid, **ALL, **terms, out=str(tmp_path / "run"), resume=True)
@@ -264,8 +264,8 @@ def test_too_few_clients_stop_the_run_which_can_be_resumed(tmp_path, on_failure)
 
 
 def test_failures_are_in_the_history_file(tmp_path):
-    def trouble(question, reply):
-        return None if about(question, 1, 1) else reply
+    def trouble(request, reply):
+        return None if about(request, 1, 1) else reply
 
     found = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 2}, out=str(tmp_path / "run"))
     stored = read_history(tmp_path / "run" / "history.jsonl", 2)
@@ -276,8 +276,8 @@ def test_failures_are_in_the_history_file(tmp_path):
 
 
 def test_a_client_lost_between_two_trips_keeps_its_first_update():
-    def trouble(question, reply):
-        return None if question.metadata.message_type == "train.again" else reply
+    def trouble(request, reply):
+        return None if request.metadata.message_type == "train.again" else reply
 
     both = on_grid("fnr", grid_with(trouble, "fnr", public=0.05), **ALL | {"rounds": 1}, public=0.05)
     alone = on_grid("fedavg", **ALL | {"rounds": 1}, public=0.05)
@@ -286,29 +286,29 @@ def test_a_client_lost_between_two_trips_keeps_its_first_update():
 
 
 def test_a_node_with_other_data_is_refused_at_the_door():
-    grid = grid_with(lambda q, r: r)
+    grid = grid_with(lambda request, reply: reply)
     grid.stop(2)
     grid.start(2)
     grid.contexts[max(grid.contexts)].run_config["data"] = "diabetes-of-somebody"
     result = on_grid("fedavg", grid, **ALL | {"rounds": 1}, patience=0.1)
-    assert result.history[0].failed == {2: "no node has it"}
+    assert result.history[0].failed == {2: "no node has this client"}
 
 
 def test_a_second_node_cannot_take_over_a_client_whose_node_is_there():
-    grid = grid_with(lambda q, r: r)
+    grid = grid_with(lambda request, reply: reply)
     result = on_grid("fedavg", grid, **ALL | {"rounds": 1})
     thief = grid.start(1)
-    grid.asked.clear()
+    grid.sent.clear()
     on_grid("fedavg", grid, **ALL | {"rounds": 1})
     assert result.history[0].failed == {}
-    assert thief not in {m.metadata.dst_node_id for m in grid.asked if m.metadata.message_type == TRAIN}
+    assert thief not in {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == TRAIN}
 
 
 def test_a_reply_that_cannot_even_be_read_hurts_nobody_else():
     class Damaged(MemoryGrid):
         def pull_messages(self, message_ids):
             found = super().pull_messages(message_ids)
-            if any(about(q, 1, 1) and q.metadata.message_id in message_ids for q in self.asked):
+            if any(about(m, 1, 1) and m.metadata.message_id in message_ids for m in self.sent):
                 raise RuntimeError("chunks are missing")
             return found
 
@@ -335,14 +335,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_node_that_lies_about_itself_is_refused(kind):
-    def trouble(question, reply):
-        if question.metadata.message_type != ENROL or reply.content["numbers"]["clients"] != [2]:
+    def trouble(request, reply):
+        if request.metadata.message_type != ENROL or reply.content["numbers"]["clients"] != [2]:
             return reply
         return Message(RecordDict({"numbers": ConfigRecord({**reply.content["numbers"], **HOSTILE[kind]})}),
-                       reply_to=question)  # fmt: skip
+                       reply_to=request)  # fmt: skip
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1}, patience=0.1)
-    assert result.history[0].failed == {2: "no node has it"}
+    assert result.history[0].failed == {2: "no node has this client"}
     assert torch.isfinite(result.w).all()
 
 
@@ -360,11 +360,11 @@ ANSWERS = {
 
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_an_answer_with_impossible_numbers_is_refused(kind):
-    def trouble(question, reply):
-        if not about(question, 1, 2):
+    def trouble(request, reply):
+        if not about(request, 1, 2):
             return reply
         numbers = ConfigRecord({**reply.content["numbers"], **ANSWERS[kind]})
-        return Message(RecordDict({"numbers": numbers, "arrays": reply.content["arrays"]}), reply_to=question)
+        return Message(RecordDict({"numbers": numbers, "arrays": reply.content["arrays"]}), reply_to=request)
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
     (failed,) = result.history[0].failed.items()
@@ -373,8 +373,8 @@ def test_an_answer_with_impossible_numbers_is_refused(kind):
 
 
 def test_an_answer_without_the_records_is_refused():
-    def trouble(question, reply):
-        return Message(RecordDict({}), reply_to=question) if about(question, 1, 2) else reply
+    def trouble(request, reply):
+        return Message(RecordDict({}), reply_to=request) if about(request, 1, 2) else reply
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
     assert result.history[0].failed[2].startswith("refused: the message holds the records")
@@ -401,7 +401,7 @@ def test_a_retry_on_a_node_of_several_clients_keeps_where_the_others_stand(monke
 
     monkeypatch.setattr(Node, "_home", home)
     how = ALL | {"rounds": 1, "public": 0.05}
-    grid = grid_with(lambda q, r: r, "fnr", nodes=2, public=0.05)
+    grid = grid_with(lambda request, reply: reply, "fnr", nodes=2, public=0.05)
     result = on_grid("fnr", grid, nodes=2, **how, on_failure="retry")
     assert failed
     same(result, run("fnr", engine="loop", **SMALL | how))
@@ -415,12 +415,12 @@ def test_a_retry_on_a_node_of_several_clients_keeps_where_the_others_stand(monke
         ("ccvr", "query.survey", {}),
     ],
 )
-def test_further_questions_of_a_round_are_asked_again_too(method, kind, more):
+def test_further_requests_of_a_round_are_asked_again_too(method, kind, more):
     lost = []
 
-    def trouble(question, reply):
-        if question.metadata.message_type == kind and not lost:
-            lost.append(question)
+    def trouble(request, reply):
+        if request.metadata.message_type == kind and not lost:
+            lost.append(request)
             return None
         return reply
 
