@@ -1,6 +1,6 @@
 """Real processes on the loopback: a SuperLink, SuperNodes and a run; some of them are killed.
 
-Flower's nodes look for messages every 3 s and start a process for each, so that a round takes many seconds.
+Flower's nodes poll for messages every 3 s and start a process for each, so that a round takes many seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOLDFAST = [sys.executable, "-m", "holdfast"]
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    """Temporary files go to a folder of the test, by which its processes are known; none may be left."""
+    """Temporary files go to a folder of the test; no process that uses it may be left at the end."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     yield tmp_path
@@ -39,7 +39,7 @@ def work(tmp_path, monkeypatch):
 
 
 def left_over(folder):
-    """Processes whose environment names a folder."""
+    """Return the processes whose Flower home is in a folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
