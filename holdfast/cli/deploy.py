@@ -38,7 +38,9 @@ CLIENTS = click.option("--clients", metavar="N", help="number of clients  [defau
 @settings(of=DEPLOYMENT_FIELDS)
 @click.option("--tls", is_flag=True, help="encrypt the links with certificates made for this run")
 @click.option("--auth", is_flag=True, help="let nodes identify themselves with keys made for this run; needs --tls")
-@click.option("--restarts", type=int, default=0, help="how many times to restart a server that dies  [default: 0]")
+@click.option(
+    "--restarts", metavar="N", type=int, default=0, help="how many times to restart a server that dies  [default: 0]"
+)
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the run  [default: a new one in runs/]")
 @click.option("--resume", is_flag=True, help="resume the run in --out, with the settings it was started with")
 @click.option("--overwrite", is_flag=True, help="replace the run in --out")
@@ -164,7 +166,11 @@ def missing(name: str, needed: Mapping[str, object]) -> HoldfastError:
 @FOLDER
 @click.option("--host", "hosts", multiple=True, help="name or address of the server; repeatable  [required]")
 @click.option(
-    "--nodes", type=click.IntRange(min=1), default=LOCAL_NODES, help=f"number of nodes  [default: {LOCAL_NODES}]"
+    "--nodes",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=LOCAL_NODES,
+    help=f"number of nodes  [default: {LOCAL_NODES}]",
 )
 def keys(folder: Path | None, hosts: tuple[str, ...], nodes: int) -> None:
     """Make a certificate for the server and a key for each node, in FOLDER."""

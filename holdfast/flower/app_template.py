@@ -45,7 +45,7 @@ serverapp = "{PACKAGE}.server_app:app"
 clientapp = "{PACKAGE}.client_app:app"
 
 # The settings of the run: the flags of holdfast run and of holdfast deploy local. Lines that start with # are settings
-# without a value; their comments give the default.
+# without a value; the comment gives the default, if there is one.
 [tool.flwr.app.config]
 {settings}"""
 

@@ -92,7 +92,7 @@ def clients_of(config: Config, node_config: Mapping[str, Any]) -> list[int]:
 
 
 def class_count(classes: int | Sequence[str] | None) -> int:
-    """Return the number of classes that the user states for data of the nodes' own."""
+    """Return the number of classes that the user states for the nodes' own data."""
     if classes is None:
         raise HoldfastError(
             "client_app and server_app do not know the number of classes of your own data: set it with classes="

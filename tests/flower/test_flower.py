@@ -21,7 +21,6 @@ from holdfast.method.part import parts
 from holdfast.method.recipes import RECIPES
 
 PUBLIC = ("fnr", "feddf")
-OWN: dict[str, dict] = {}
 
 METHODS = {
     "fedavg": {},
@@ -68,7 +67,7 @@ REST = sorted({*RECIPES, *OURS} - {"clip", "decay"})
 def test_every_method_runs_unchanged(method):
     """Each part and recipe alone, two rounds, as in simulation."""
     text = f"{method}(2)" if method == "freeze" else method
-    settings = {"rounds": 2, "epochs": 1, "public": 0.05 if method in PUBLIC else 0.0, **OWN.get(method, {})}
+    settings = {"rounds": 2, "epochs": 1, "public": 0.05 if method in PUBLIC else 0.0}
     expected = run(text, engine="loop", **SMALL | settings)
     found = on_grid(text, **settings)
     for a, b in zip(found.history, expected.history, strict=True):
