@@ -27,12 +27,12 @@ def train(config: Config, message: Message, context: Context) -> Message:
     net = make(config.model, federation.shape, federation.classes, config.seed)
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     samples = torch.from_numpy(federation.deal.client(int(context.node_config["partition-id"])))
-    optimiser = torch.optim.SGD(net.parameters(), lr=config.lr)
+    optimizer = torch.optim.SGD(net.parameters(), lr=config.lr)
     for _ in range(config.passes):
         for index in samples[torch.randperm(len(samples))].split(config.batch):
             loss = F.cross_entropy(net(federation.inputs(federation.data.x[index])), federation.data.y[index])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
     content = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": len(samples)})}
     return Message(RecordDict(content), reply_to=message)

@@ -1,12 +1,7 @@
-"""``python -m holdfast.bench``."""
-
-import sys
+"""``python -m holdfast.bench``: the command where only torch and numpy are installed."""
 
 from holdfast.bench.suites import main
-from holdfast.core.errors import HoldfastError
+from holdfast.core.plain_parser import run_plain
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HoldfastError as error:
-        sys.exit(f"holdfast: {error}")
+    run_plain(main, "python -m holdfast.bench")

@@ -1,4 +1,4 @@
-"""Work that is timed in a process of its own: what our engines tell the memory allocator must not reach a baseline."""
+"""A baseline that is timed in its own process, out of reach of our engines' settings of the memory allocator."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 
 from holdfast.bench.workload import fastest
 
-PAUSE = 0.02  # seconds until the threads of the process that worked last have gone to sleep
+PAUSE = 0.02  # seconds until the threads of the other process have gone to sleep
 
 
 class BaselineProcess:
-    """Another process with some work to do. A call has it done so many times and gives the seconds of the fastest."""
+    """Another process with some work to do; a call repeats the work and returns the seconds of the fastest time."""
 
     def __init__(self, make: Callable[..., Callable[[], object]], *arguments: Any) -> None:
         context = multiprocessing.get_context("spawn")
-        self.there, other = context.Pipe()
-        # A copy: tensors that are left to multiprocessing move to shared memory, on our side, too.
-        copied = pickle.dumps((make, arguments))
-        self.process = context.Process(target=serve, args=(other, copied), daemon=True)
+        self.connection, other = context.Pipe()
+        # A copy, since multiprocessing would move our tensors to shared memory.
+        payload = pickle.dumps((make, arguments))
+        self.process = context.Process(target=serve, args=(other, payload), daemon=True)
         self.process.start()
         other.close()
 
     def __call__(self, times: int = 1) -> float:
         time.sleep(PAUSE)
-        self.there.send(times)
-        seconds: float = self.there.recv()
+        self.connection.send(times)
+        seconds: float = self.connection.recv()
         time.sleep(PAUSE)
         return seconds
 
@@ -39,14 +39,14 @@ class BaselineProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.there.close()
+        self.connection.close()
         self.process.join()
 
 
-def serve(orders: Connection, copied: bytes) -> None:
-    """Make the work, and do it as often as each message says, until there is nobody to send any."""
-    make, arguments = pickle.loads(copied)
+def serve(connection: Connection, payload: bytes) -> None:
+    """Prepare the work, and do it as often as each message says, until the connection is closed."""
+    make, arguments = pickle.loads(payload)
     work = make(*arguments)
     with suppress(EOFError):
-        while times := orders.recv():
-            orders.send(fastest(work, times))
+        while times := connection.recv():
+            connection.send(fastest(work, times))

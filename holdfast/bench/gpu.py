@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import holdfast
-from holdfast.bench.ceiling import ceiling
+from holdfast.bench.hardware_limit import StepWork, least_time
 from holdfast.bench.timing import Timing
 from holdfast.bench.workload import TimedRounds, fastest, images, plain_round, simulation
 from holdfast.data.federation import Federation
@@ -31,7 +31,7 @@ SLOWEST = "fedmrur(rho=0.05)+fednlr+fedbug(0.4)"
 
 
 def steps(only: str = "") -> Iterator[Timing]:
-    """A whole round of 100 steps divided by 100, everything around the steps included, against plain PyTorch."""
+    """Time a round of 100 steps, everything around the steps included, per step, and plain PyTorch."""
     fed = images((3, 32, 32), SAMPLES, 100)
     for name, (model, precision) in MODELS.items():
         if only and only not in model:
@@ -41,28 +41,38 @@ def steps(only: str = "") -> Iterator[Timing]:
             plain()
             base = fastest(plain, 2, cuda=True) / 10
             ours, first, outside = timed("fedavg", model, precision, fed)
-        limit = ceiling(model, fed.shape, COHORT, BATCH, 1, "cuda", precision)
+        limit = least_time(StepWork(model, fed.shape, COHORT, BATCH, 1), "cuda", precision)
         note = f"{limit}; {outside:.1%} of the round outside the steps; first round {first:.0f} s"
         yield Timing(STEP, f"{name}, {precision.upper()}", ours * 1e3, "ms", base * 1e3, note)
 
 
 def timed(method: str, model: str, precision: str, fed: Federation) -> tuple[float, float, float]:
-    """Seconds per step, and of the first round, which compiles; and the share of a round that no step takes."""
+    """Return the seconds per step, those of the first round, which compiles, and the share of a round outside steps.
+
+    Args:
+        method: The method.
+        model: The network.
+        precision: The arithmetic.
+        fed: The federation.
+
+    Returns:
+        Seconds per step, seconds of the first round, share of a round.
+    """
     play = TimedRounds(
         method, fed, model=model, precision=precision, cohort=COHORT, batch=BATCH, epochs=10, device="cuda",
         engine="vector",
     )  # fmt: skip
-    begun = time.perf_counter()
+    started = time.perf_counter()
     play()
     torch.cuda.synchronize()
-    first = time.perf_counter() - begun
+    first = time.perf_counter() - started
     play()
     whole = fastest(play, 5, cuda=True)
     return whole / STEPS, first, 1 - fastest(lambda: steps_alone(play), 3, cuda=True) / whole
 
 
 def steps_alone(play: TimedRounds) -> None:
-    """A round's steps once more, and nothing else."""
+    """Repeat a round's steps, and nothing else."""
     engine = play.simulation.engines[0]
     assert isinstance(engine, Vector)
     (replay,) = engine.captured.values()
@@ -72,8 +82,11 @@ def steps_alone(play: TimedRounds) -> None:
 
 
 def sums() -> Iterator[Timing]:
-    """The slowest sum against what its passes alone would cost. FedAvg's step is one forward and one backward pass; SAM
-    adds the same again, and the frozen global model, FedMRUR's teacher, a forward pass, a third of that."""
+    """Time the slowest sum, and compare it with what its passes alone would cost.
+
+    FedAvg's step is one forward and one backward pass. SAM adds the same again; the frozen global model, FedMRUR's
+    teacher, adds a forward pass, a third of that.
+    """
     fed = images((3, 32, 32), SAMPLES, 100)
     with arithmetic("tf32"):
         base, *_ = timed("fedavg", "cnn", "tf32", fed)
@@ -84,7 +97,7 @@ def sums() -> Iterator[Timing]:
 
 
 def runs(bug: int, mrur: int) -> Iterator[Timing]:
-    """FedBug's and FedMRUR's settings as users run them, timed over some rounds and multiplied up to the paper's."""
+    """Time FedBug's and FedMRUR's settings over some rounds, and extrapolate to the papers' rounds."""
     fed = images((3, 32, 32), 500, 100)
     yield whole(
         "FedBug's CIFAR-10: 300 rounds, 10 of 100 clients, 10 epochs", 300, bug, fed, "fedbug(0.4)+mean(uniform)",
@@ -98,19 +111,33 @@ def runs(bug: int, mrur: int) -> Iterator[Timing]:
 
 
 def whole(what: str, rounds: int, timed: int, fed: Federation, method: str, model: str, **settings: Any) -> Timing:
-    begun = time.perf_counter()
+    """Time a run as users run it.
+
+    Args:
+        what: Its name in the table.
+        rounds: The paper's rounds.
+        timed: The rounds to time; two more come first.
+        fed: The federation.
+        method: The method.
+        model: The network.
+        settings: Other settings.
+
+    Returns:
+        The seconds of all rounds, extrapolated.
+    """
+    started = time.perf_counter()
     result = holdfast.run(
         method, fed, model, rounds=timed + 2, cohort=COHORT, batch=BATCH, precision="tf32", device="cuda",
         eval_every=10, **settings,
     )  # fmt: skip
     seconds = sum(r.seconds for r in result.history[2:])
-    extra = time.perf_counter() - begun - seconds
+    extra = time.perf_counter() - started - seconds
     note = f"{timed} rounds took {seconds:.1f} s; {extra:.0f} s more to start and compile"
     return Timing(WHOLE, what, seconds / timed * rounds, "s", note=note)
 
 
 def check() -> Iterator[Timing]:
-    """The replayed graph, plain and compiled, against the loop on the CPU."""
+    """Compare the results of the replayed graph, plain and compiled, with those of the loop on the CPU."""
     fed = images((3, 8, 8), 30, 8, "dirichlet(0.5)", public=0.02)
     for method in CHECKED:
         found = []

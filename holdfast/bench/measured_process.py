@@ -1,4 +1,4 @@
-"""A measurement in a process of its own, which answers with one line of JSON."""
+"""A measurement in its own process, which prints one line of JSON."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 
-# In namespaces of its own a command has no network but loopback; all that it started ends with it, and it with us.
+# In its own namespaces a command has only the loopback network; whatever it started ends with it, and it with us.
 ALONE = ["setpriv", "--pdeathsig", "KILL", "unshare", "-rn", "--pid", "--fork", "--kill-child", "--mount-proc"]
 ALONE += ["sh", "-c", 'ip link set lo up && exec "$0" "$@"']
-GRACE = 3.0
+GRACE = 3.0  # seconds between asking a process to end and killing it
 
 
 @cache
 def alone() -> list[str]:
-    """What stands before a command so that it runs in namespaces of its own; nothing where the system forbids that."""
+    """Return the prefix that runs a command in its own namespaces; empty where the system forbids that."""
     with contextlib.suppress(OSError):
         if subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0:
             return ALONE
@@ -29,7 +29,16 @@ def alone() -> list[str]:
 
 
 def answer(command: Sequence[str], env: Mapping[str, str], limit: float | None = None) -> dict[str, Any]:
-    """The JSON in the last line that a command prints; an ``error`` in it is raised, and so is having none."""
+    """Run a command and return the JSON in the last line that it prints.
+
+    Args:
+        command: The command.
+        env: Its environment.
+        limit: Seconds that it may take; default: any time.
+
+    Returns:
+        The JSON; if it has an ``error``, or if there is none, a HoldfastError is raised.
+    """
     pipe, group = subprocess.PIPE, None if limit is None else 0  # without a limit it ends with our own group
     process = subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True, process_group=group)
     try:
@@ -50,7 +59,7 @@ def answer(command: Sequence[str], env: Mapping[str, str], limit: float | None =
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """End a process and its group: gently first, so that what started further processes can end those."""
+    """End a process and its group: gently first, so that it can end the processes that it started."""
     os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=GRACE)

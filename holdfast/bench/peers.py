@@ -5,9 +5,9 @@ are averaged; nothing is evaluated. All peers train the same networks on the sam
 
     python -m holdfast.bench.peers flower linear 5
 
-prints one line of JSON. Every measurement is such a process of its own, so a peer that fails, or leaves threads behind,
-does not disturb the next. Ray and torchrun listen on every interface there is; ``compare`` leaves them loopback alone,
-where the system lets it.
+prints one line of JSON. Every measurement has its own process, so that a peer that fails, or leaves threads behind,
+does not disturb the next one. Ray and torchrun listen on every network interface; ``compare`` leaves them only loopback
+where the system allows that.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ SETTINGS = {
 
 
 def installed(name: str) -> str | None:
-    """The version of a peer, or of any package, if it is installed."""
+    """Return the version of a peer, or of any package; None if it is not installed."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(PACKAGES.get(name, name).partition("[")[0])
     return None
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
 def data() -> list[tuple[Tensor, Tensor]]:
-    """Every client's normalised samples and labels; speed does not depend on what they show."""
+    """Return every client's normalised samples and labels; speed does not depend on what they show."""
     g = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (CLIENTS * SAMPLES, *SHAPE), dtype=torch.uint8, generator=g)
     y = torch.randint(0, CLASSES, (CLIENTS * SAMPLES,), generator=g)
@@ -70,19 +70,19 @@ def data() -> list[tuple[Tensor, Tensor]]:
 
 @cache
 def network(model: str) -> nn.Module:
-    """One network per process: a client loads the weights it receives into it."""
+    """Return the network of this process; a client loads the weights that it receives into it."""
     return make(model, SHAPE, CLASSES)
 
 
 def per_round(marks: Sequence[float], rounds: int) -> float:
-    """The least time between the ends of successive rounds; the first, with the start-up in it, is only a mark."""
+    """Return the least time between the ends of two rounds; the first round, which includes the start, is not timed."""
     if len(marks) != rounds + 1:
         raise HoldfastError(f"{len(marks)} of {rounds + 1} rounds ended; see the peer's messages")
     return min(later - earlier for earlier, later in pairwise(marks))
 
 
 def train(net: nn.Module, x: Tensor, y: Tensor) -> None:
-    """One epoch in random order: the loop that a user of Flower writes."""
+    """Train for one epoch in random order: the loop that a user of Flower writes."""
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
     for rows in torch.split(torch.randperm(len(x)), BATCH):
         optimizer.zero_grad()
@@ -91,7 +91,7 @@ def train(net: nn.Module, x: Tensor, y: Tensor) -> None:
 
 
 def flower(model: str, rounds: int) -> float:
-    """Flower's simulation: as many Ray processes as cores, one core for each ClientApp, and the FedAvg strategy."""
+    """Time Flower's simulation: as many Ray processes as cores, one core per ClientApp, and the FedAvg strategy."""
     from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
@@ -108,7 +108,7 @@ def flower(model: str, rounds: int) -> float:
         return Message(RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}), reply_to=message)
 
     def ended(replies: list[RecordDict], key: str) -> MetricRecord:
-        if len(replies) != COHORT:  # Flower averages what came back, however little that is
+        if len(replies) != COHORT:  # Flower averages whatever updates it gets, however few
             raise HoldfastError(f"{len(replies)} of {COHORT} clients answered; see Flower's messages")
         marks.append(time.perf_counter())
         return MetricRecord()
@@ -127,7 +127,7 @@ def flower(model: str, rounds: int) -> float:
 
 
 def fluke(model: str, rounds: int) -> float:
-    """fluke's FedAvg: the clients one after another in this process, on all its cores; the evaluator is off."""
+    """Time fluke's FedAvg: the clients one after another in this process, on all its cores; the evaluator is off."""
     from fluke import DDict, FlukeENV
     from fluke.algorithms.fedavg import FedAVG
     from fluke.data import DataSplitter, DummyDataContainer, FastDataLoader
@@ -148,7 +148,7 @@ def fluke(model: str, rounds: int) -> float:
 
 
 def pfl(model: str, rounds: int) -> float:
-    """pfl's FederatedAveraging on its SimulatedBackend, in as many torchrun workers as there are cores."""
+    """Time pfl's FederatedAveraging on its SimulatedBackend, in as many torchrun workers as there are cores."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cores()}"]
         return float(answer([*torchrun, "-m", __name__, "pfl", model, str(rounds)], os.environ)["seconds_per_round"])
@@ -200,7 +200,17 @@ PEERS: dict[str, Callable[[str, int], float]] = {"flower": flower, "fluke": fluk
 def compare(
     models: Iterable[str], rounds: int, peers: Iterable[str] = tuple(PEERS), limit: float = 300.0
 ) -> list[dict[str, Any]]:
-    """Every peer's seconds per round of every model, or why there are none; each in at most ``limit`` seconds."""
+    """Time all peers on all models, each in its own process.
+
+    Args:
+        models: The networks.
+        rounds: The rounds to time.
+        peers: The peers; default: all.
+        limit: Seconds that a measurement may take.
+
+    Returns:
+        The seconds per round, or the error, of every peer and model.
+    """
     results = []
     for peer in peers:
         if installed(peer) is None:
@@ -218,7 +228,16 @@ def compare(
 
 
 def measure(peer: str, model: str, rounds: int) -> dict[str, Any]:
-    """One peer on one model, as a line of the report."""
+    """Time one peer on one model.
+
+    Args:
+        peer: The peer.
+        model: The network.
+        rounds: The rounds to time.
+
+    Returns:
+        What ``main`` prints.
+    """
     if peer not in PEERS:
         raise unknown("peer", peer, PEERS)
     with contextlib.redirect_stdout(sys.stderr):
@@ -227,7 +246,7 @@ def measure(peer: str, model: str, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure what the arguments name; a failure is a line of JSON too. Of several workers the first one speaks."""
+    """Measure what the arguments name, and print a line of JSON, also for a failure. Only the first worker prints."""
     peer, model, rounds = sys.argv[1:]
     os.environ.update(SETTINGS)
     try:
@@ -239,7 +258,7 @@ def main() -> None:
     if status or os.environ.get("RANK", "0") == "0":
         sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
-    os._exit(status)  # threads that a peer left, such as those of torch.distributed, can crash an orderly end
+    os._exit(status)  # an orderly exit can crash in threads that a peer left, such as those of torch.distributed
 
 
 if __name__ == "__main__":

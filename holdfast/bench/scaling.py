@@ -1,4 +1,4 @@
-"""How a round's time and memory grow: with the clients that exist, the cohort, the slice."""
+"""How the time and memory of a round grow with the number of clients, the cohort and the slice."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ MEMORY = "Peak memory above the start, by the slice (fedavg, mlp, a cohort of 64
 
 
 def rows() -> Iterator[Timing]:
+    """Time all of them."""
     yield from clients()
     yield from cohorts()
     yield from memory()
 
 
 def clients() -> Iterator[Timing]:
+    """Time a round of the same cohort in federations of several sizes."""
     for n in (100, 1_000, 10_000, 100_000):
         fed = images((1, 28, 28), 2 if n > 10_000 else 20, n)
         for states in PLACES:
@@ -34,6 +36,7 @@ def clients() -> Iterator[Timing]:
 
 
 def cohorts() -> Iterator[Timing]:
+    """Time a round with cohorts of several sizes."""
     fed = images((1, 28, 28), 60, 1000)
     for cohort in (10, 20, 40, 80):
         play = TimedRounds("fedavg", fed, model="mlp", cohort=cohort, epochs=1, batch=32, device="cpu", engine="vector")
@@ -42,15 +45,15 @@ def cohorts() -> Iterator[Timing]:
 
 
 def memory() -> Iterator[Timing]:
-    """Each slice in a process of its own: a process's peak never falls."""
+    """Measure the peak memory of several slices, each in its own process since a peak never falls."""
     for width in (4, 8, 16, 32, 64):
         code = f"from holdfast.bench.scaling import peak; print(peak({width}))"
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        yield Timing(MEMORY, f"slice {width}", float(found.stdout), "MB")
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        yield Timing(MEMORY, f"slice {width}", float(result.stdout), "MB")
 
 
 def peak(width: int) -> float:
-    """Megabytes that rounds in slices of this width need, above what the process held before."""
+    """Return the megabytes that rounds in slices of this width need beyond what the process had before."""
     fed = images((1, 28, 28), 60, 100)
     play = TimedRounds(
         "fedavg", fed, model="mlp", cohort=64, epochs=1, batch=32, device="cpu", engine="vector", slice=width
@@ -63,6 +66,6 @@ def peak(width: int) -> float:
 
 
 def status(name: str) -> int:
-    """Kilobytes, from what the system says of this process."""
+    """Return a number of kilobytes from the system's status of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))

@@ -1,4 +1,4 @@
-"""How long a user waits: for help, and for the first step."""
+"""How long a user waits for help, and for the first step."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ prepare(config, as_method("fedavg"), None, None).play(1)
 
 
 def rows(data_dir: Path | None) -> Iterator[Timing]:
-    """Each in a fresh process; the fastest of three."""
+    """Time each start in a new process, the fastest of three."""
     yield Timing(SUITE, "holdfast --help", command("from holdfast.cli import main; main(['--help'])"), "s")
     folder = data_folder(data_dir)
     if source("cifar10").missing(folder):
         print(
-            f"\nleft out: the first and second start on CIFAR-10, which is not in {folder}; name its folder with "
+            f"\nskipped: the first and second start on CIFAR-10, which is not in {folder}; give its folder with "
             "--data-dir, or fetch it: holdfast data fetch cifar10",
             flush=True,
         )
@@ -39,16 +39,17 @@ def rows(data_dir: Path | None) -> Iterator[Timing]:
     with tempfile.TemporaryDirectory() as cache:
         env = os.environ | {"HOLDFAST_CACHE": cache}
         code = FIRST.format(folder=str(folder))
-        begun = time.perf_counter()
+        started = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True, env=env)
-        yield Timing(SUITE, "CIFAR-10, first start to the end of the first step", time.perf_counter() - begun, "s")
+        yield Timing(SUITE, "CIFAR-10, first start to the end of the first step", time.perf_counter() - started, "s")
         yield Timing(SUITE, "CIFAR-10, second start to the end of the first step", command(code, env), "s")
 
 
 def command(code: str, env: dict[str, str] | None = None) -> float:
+    """Return the seconds that a process with this Python code takes, the least of three."""
     best = float("inf")
     for _ in range(3):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True, env=env, stdout=subprocess.DEVNULL)
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - started)
     return best

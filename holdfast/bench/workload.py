@@ -1,4 +1,4 @@
-"""What is timed: random images of the right shape (speed does not depend on what they show), and plain PyTorch."""
+"""What is timed: rounds of ours and of plain PyTorch, on random images, whose content does not affect speed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,18 @@ from holdfast.training.simulation import Simulation
 def images(
     shape: tuple[int, int, int], samples: int, clients: int, split: str = "iid", public: float = 0.0
 ) -> Federation:
-    """A federation of random images."""
+    """Return a federation of random images.
+
+    Args:
+        shape: The shape of an image.
+        samples: Images per client.
+        clients: Clients.
+        split: How the images are dealt.
+        public: The fraction of public images.
+
+    Returns:
+        The federation, with ten classes.
+    """
     g = torch.Generator().manual_seed(0)
     n = samples * clients
     x = torch.randint(0, 256, (n, *shape), dtype=torch.uint8, generator=g)
@@ -34,7 +45,7 @@ def images(
 
 
 def simulation(method: str, fed: Federation, **settings: Any) -> Simulation:
-    """A run on this federation, ready to play rounds."""
+    """Return a run on this federation, ready for its rounds."""
     config = Config(method=method, clients=fed.clients, **settings)
     made = prepare_simulation(config, as_method(method), fed, None)
     assert isinstance(made, Simulation)
@@ -44,18 +55,29 @@ def simulation(method: str, fed: Federation, **settings: Any) -> Simulation:
 def plain_round(
     model: str, fed: Federation, cohort: int, batch: int, device: str, precision: str
 ) -> Callable[[], None]:
-    """One epoch of each of some clients, each a module and an SGD of its own, then their mean: plain eager PyTorch
-    with all data on the device."""
+    """Return a round of plain eager PyTorch, with all data on the device: a module and an SGD optimizer per client.
+
+    Args:
+        model: The network.
+        fed: The federation.
+        cohort: Clients per round.
+        batch: Samples per step.
+        device: ``cpu`` or ``cuda``.
+        precision: ``bf16`` or any other.
+
+    Returns:
+        A function that trains every client for an epoch and averages them.
+    """
     x = ((fed.data.x.float() / 255 - 0.5) / 0.25).to(device)
     y = fed.data.y.to(device)
-    own = [torch.from_numpy(fed.deal.client(i)).to(device) for i in range(cohort)]
+    indices = [torch.from_numpy(fed.deal.client(i)).to(device) for i in range(cohort)]
     start = make(model, fed.shape, fed.classes).to(device)
-    modules = [copy.deepcopy(start) for _ in own]
+    modules = [copy.deepcopy(start) for _ in indices]
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in modules]
 
     def client(i: int) -> dict[str, torch.Tensor]:
         modules[i].load_state_dict(start.state_dict())
-        for index in torch.split(own[i][torch.randperm(len(own[i]), device=device)], batch):
+        for index in torch.split(indices[i][torch.randperm(len(indices[i]), device=device)], batch):
             optimizers[i].zero_grad()
             with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
                 loss = F.cross_entropy(modules[i](x[index]).float(), y[index])
@@ -73,19 +95,28 @@ def plain_round(
 
 
 def fastest(work: Callable[[], object], times: int, cuda: bool = False) -> float:
-    """Seconds of the fastest of some runs: what the machine can do when nothing else disturbs it."""
+    """Return the seconds of the fastest of several runs: what the machine can do when nothing disturbs it.
+
+    Args:
+        work: What to run.
+        times: How often.
+        cuda: Whether to wait for the GPU.
+
+    Returns:
+        Seconds.
+    """
     best = float("inf")
     for _ in range(times):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         work()
         if cuda:
             torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - started)
     return best
 
 
 class TimedRounds:
-    """A simulation whose calls play one round after the other."""
+    """A simulation; every call runs its next round."""
 
     def __init__(self, method: str, fed: Federation, **settings: Any) -> None:
         self.simulation, self.t = simulation(method, fed, **settings), 0

@@ -1,24 +1,5 @@
-"""``holdfast bench``: how fast is this machine?"""
+"""``holdfast bench``: how fast this machine is. See ``holdfast.bench.suites``."""
 
-from __future__ import annotations
+from holdfast.cli.help import forwarded
 
-import argparse
-
-import click
-
-from holdfast.cli.help import Plain
-
-
-def parser() -> argparse.ArgumentParser:
-    from holdfast.bench import suites
-
-    return suites.parser()
-
-
-@click.command("bench", cls=Plain, parser=parser)
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def command(args: tuple[str, ...]) -> None:
-    """Measure this machine; ``python -m holdfast.bench`` does the same where there is PyTorch alone."""
-    from holdfast.bench.suites import main
-
-    main(args)
+command = forwarded("bench", "holdfast.bench.suites")

@@ -23,18 +23,18 @@ PAPERS = ("fedbug", "fednlr", "fedagg", "fedmrur")
 @click.command("theory")
 @click.argument("paper", metavar="|".join(PAPERS))
 @settings("data_dir")
-@click.option("--png", type=click.Path(path_type=Path), help="write the picture to this file")
+@click.option("--png", type=click.Path(path_type=Path), help="draw a picture into this file")
 @click.option("--json", "as_json", is_flag=True, help="print JSON instead of the table")
 def command(paper: str, png: Path | None, as_json: bool, **flags: Any) -> None:
-    """Compute a paper's analytical claims and say which hold.
+    """Compute a paper's analytical claims and show which of them hold.
 
-    A claim that does not hold is a finding, not a failure. FedNLR's experiments use MNIST and CIFAR-10 where the data
-    folder has them, else the digits.
+    A claim that does not hold is a result, not a failure. FedNLR's experiments use MNIST and CIFAR-10 if they are in
+    the data folder, and the digits otherwise.
     """
     if paper not in PAPERS:
         raise unknown("paper", paper, PAPERS)
     if png is not None and not png.absolute().parent.is_dir():
-        raise HoldfastError(f"cannot write the picture {png}: there is no folder {png.parent}; make it first")
+        raise HoldfastError(f"cannot write the picture {png}: there is no folder {png.parent}; create it first")
     module = importlib.import_module(f"holdfast.theory.{paper}")
     folder = given(flags).get("data_dir")
     data_dir = Path(folder) if folder else None
@@ -43,8 +43,8 @@ def command(paper: str, png: Path | None, as_json: bool, **flags: Any) -> None:
     if png is not None:
         module.picture(png, data_dir)
     if as_json:
-        found = {"paper": paper, "claims": [asdict(c) for c in claims], "tables": [asdict(t) for t in tables]}
-        click.echo(json.dumps(found, ensure_ascii=False))
+        result = {"paper": paper, "claims": [asdict(c) for c in claims], "tables": [asdict(t) for t in tables]}
+        click.echo(json.dumps(result, ensure_ascii=False))
         return
     print_claims(paper, claims)
     for table in tables:
@@ -54,6 +54,7 @@ def command(paper: str, png: Path | None, as_json: bool, **flags: Any) -> None:
 
 
 def print_claims(paper: str, claims: list[Claim]) -> None:
+    """Print the claims as a table, and how many of them hold."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -74,6 +75,7 @@ def print_claims(paper: str, claims: list[Claim]) -> None:
 
 
 def print_table(grid: Grid) -> None:
+    """Print a table of numbers."""
     from rich.console import Console
     from rich.table import Table
 

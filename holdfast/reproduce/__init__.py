@@ -1,1 +1,6 @@
-"""The papers' tables, run again: the published number, ours, and the difference."""
+"""The papers' tables, run again: the published number, ours, and the difference.
+
+``paper`` reads a paper's file, ``selection`` and ``request`` say which of its cells to run, ``reproduction`` runs them,
+``collect`` turns run folders into the records of ``table_schema``, ``store`` keeps these as ``reproduce.json``,
+``claims`` judges them and ``markdown`` and ``results`` show them. May import ``comparison`` and everything below it.
+"""

@@ -1,31 +1,27 @@
-"""The cells of a table: row × column, with the method and the settings that their layers add up to."""
+"""The cells of a table: row × column, each with the method and the settings that its layers add up to."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.plan import slug
-from holdfast.comparison.task import DEALT, FREE, Task
+from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 from holdfast.data.sources import data_folder, source
-from holdfast.method.config import Config
+from holdfast.method.config import RIVALS, Config, with_role
 from holdfast.method.method import Method
 from holdfast.reproduce.measure import Measure
 from holdfast.reproduce.paper import Paper, PaperTable
+from holdfast.reproduce.run_names import run_name, settings_run
 
-RIVALS = (("cohort", "participation"), ("epochs", "steps"))  # a later layer's choice replaces the other of the pair
-CHECKPOINTS = 10  # of a run: a large model written after every round would take longer than the round
-PLACE = ("device", "engine", "slice", "graphs", "convolution", *FREE)  # where and how, not what
+CHECKPOINTS = 10  # per run: writing a large model after every round would take longer than the round
 
 
 @dataclass(frozen=True)
 class TableSelection:
-    """Rows × columns of a table, by their numbers from 0 on."""
+    """Some rows and columns of a table, by their indices."""
 
     table: PaperTable
     rows: Sequence[int]
@@ -33,12 +29,26 @@ class TableSelection:
 
     @classmethod
     def whole(cls, table: PaperTable) -> TableSelection:
+        """Select all rows and columns."""
         return cls(table, range(len(table.row)), range(len(table.columns)))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: what to run for it, and what the paper prints."""
+    """One number of a table: what to run for it, and what the paper prints.
+
+    Attributes:
+        row: Index of the row in the table.
+        column: Index of the column.
+        label: Both names, for people.
+        config: The settings of its runs.
+        method: The method that they train with.
+        measure: What is measured.
+        unit: The unit of the published number.
+        published: The published number: NaN where there is none, infinity for never.
+        spread: Its published standard deviation, NaN where there is none.
+        absent: Why it cannot be run; empty if it can.
+    """
 
     row: int
     column: int
@@ -49,34 +59,41 @@ class Cell:
     unit: str
     published: float
     spread: float
-    absent: str  # why it cannot be run
+    absent: str
 
     @property
     def folder(self) -> str:
-        """Named by what is run, wherever that is, so that equal cells of several tables share their runs."""
-        facts = {f.name: getattr(self.config, f.name) for f in fields(Config) if f.name not in ("seed", *PLACE)}
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
-        return f"{slug(f'{self.config.method} {self.config.data}')[:50]}-{digest}"
+        """The name of its run folder; equal cells of several tables share it."""
+        return run_name(self.config)
 
     def task(self, out: Path, seed: int) -> Task:
+        """Return the run of one seed, with its folder below ``out``."""
         config = self.config.changed(seed=seed)
         return Task(self.row, self.row, self.label, config, self.method, out / self.folder / f"seed-{seed}")
 
     def settings(self) -> dict[str, Any]:
-        """What differs from the defaults of a run."""
-        return {
-            f.name: getattr(self.config, f.name)
-            for f in fields(Config)
-            if f.name not in ("method", "seed", *PLACE) and getattr(self.config, f.name) != f.default
-        }
+        """Return the settings beside the method that differ from the defaults of a run."""
+        return {name: value for name, value in settings_run(self.config).items() if name != "method"}
 
 
-def cells(paper: Paper, part: TableSelection, scale: str, changed: Mapping[str, Any]) -> list[Cell]:
-    """Every cell of a table's part at a scale; ``changed`` are the user's own settings, on top of all."""
-    return [cell(paper, part.table, i, j, scale, changed) for i in part.rows for j in part.columns]
+def cells(paper: Paper, selection: TableSelection, scale: str, changed: Mapping[str, Any]) -> list[Cell]:
+    """Return the selected cells of a table.
+
+    Args:
+        paper: The paper that the table is from.
+        selection: The rows and columns.
+        scale: ``smoke``, ``small`` or ``full``.
+        changed: The user's settings, which override all others.
+
+    Returns:
+        The cells, row by row.
+    """
+    return [cell(paper, selection.table, (i, j), scale, changed) for i in selection.rows for j in selection.columns]
 
 
-def cell(paper: Paper, table: PaperTable, i: int, j: int, scale: str, changed: Mapping[str, Any]) -> Cell:
+def cell(paper: Paper, table: PaperTable, at: tuple[int, int], scale: str, changed: Mapping[str, Any]) -> Cell:
+    """Return one cell of a table, by the indices of its row and column; the other arguments are those of ``cells``."""
+    i, j = at
     row, column = table.row[i], table.columns[j]
     label = f"{row.name} / {column.name}"
     where = f"{paper.name}, table {table.id}, {label}"
@@ -99,7 +116,7 @@ def cell(paper: Paper, table: PaperTable, i: int, j: int, scale: str, changed: M
 
 
 def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Later layers override earlier ones, also where they choose the other one of two rivals."""
+    """Merge layers of settings: later ones override earlier ones, also by choosing the other setting of a pair."""
     values: dict[str, Any] = {}
     for layer in layers:
         for pair in RIVALS:
@@ -110,12 +127,15 @@ def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def missing_data(config: Config) -> str:
-    """Why the data set cannot be read here, beginning with its name; empty when it can."""
-    wanted = source(config.data)
-    return f"{wanted.name} is not here" if wanted.missing(data_folder(config.data_dir)) else ""
+    """Return why the data set cannot be read, starting with its name; an empty text if it can."""
+    data = source(config.data)
+    return f"{data.name} was not found" if data.missing(data_folder(config.data_dir)) else ""
 
 
-def tasks(chosen: Sequence[Cell], out: Path, seeds: Sequence[int]) -> list[Task]:
-    """The runs behind some cells, each once; those of one federation stand together."""
-    found = {cell.task(out, seed).folder: cell.task(out, seed) for seed in seeds for cell in chosen}
-    return sorted(found.values(), key=lambda task: [str(getattr(task.config, name)) for name in DEALT])
+def tasks(requested: Sequence[Cell], out: Path, seeds: Sequence[int]) -> list[Task]:
+    """Return the runs of some cells, each once; runs on the same federation follow each other."""
+    every = [cell.task(out, seed) for seed in seeds for cell in requested]
+    unique = {task.folder: task for task in every}
+    return sorted(
+        unique.values(), key=lambda task: [str(getattr(task.config, name)) for name in with_role("federation")]
+    )

@@ -1,4 +1,4 @@
-"""Whether a paper's claim is seen in a table: what it lets us expect, tested on our numbers and on the printed ones."""
+"""Whether a paper's claim holds in a table: the tests that it implies, on our numbers and on the published ones."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from holdfast.reproduce.table_schema import CellRecord, TableRecord
 
 RULE = (
-    "A claim is a list of tests, each made in every row (or column): “A is better than B”, “A is better than all "
-    "others”, or “A reaches a number”, by the mean over the seeds. “Than all” succeeds when all others were run, "
-    "and fails as soon as one is better; a number is asked of the paper's own setting alone. A claim *holds* when "
-    "all tests that were made succeed; where it speaks of most cases, or of all but one, those of the whole table "
-    "count. It *holds partly* when at least half succeed, and *does not hold here* otherwise; it is *open* where "
-    "the cells that were run do not decide it, and *not tested* where no test could be made, or at smoke scale. A "
-    "variant of ours, with a setting that is not the printed one, has a line of its own. A run that diverged, or "
-    "never reached the target, is worse than one that did; two of them decide nothing. Chance is not accounted for: "
-    "look at the deviations, where there are several seeds, and at how many of the pairs of cells were run."
+    "A claim is a list of tests, each applied to every row (or column): “A is better than B”, “A is better than all "
+    "others”, or “A reaches a number”, judged by the mean over the seeds. A test against all others passes once all of "
+    "them were run, and fails as soon as one is better. A test against a number is applied only in the paper's own "
+    "setting. A claim *holds* if every test that could be applied passes; a claim about most cases, or about all but "
+    "one, is judged by the tests of the whole table. It *holds partly* if at least half of the tests pass, and *does "
+    "not hold here* otherwise. It is *open* if the cells that were run do not decide it, and *not tested* if no test "
+    "could be applied, or at smoke scale. A variant of ours, with a setting other than the published one, has its own "
+    "line. A run that diverged, or never reached the target, is worse than one that did; two such runs decide nothing. "
+    "Statistical noise is not taken into account: look at the standard deviations, where there are several seeds, and "
+    "at how many pairs of cells were run."
 )
 ALL = "all"
 FORM = "'A > B', 'A >= B', 'A > all' or 'A > number', of columns or of rows"
 NEEDS = re.compile(r"all|most|all but (?P<spared>\d+)")
 
-OPEN = math.nan  # the score of a cell that is still to be run
+OPEN = math.nan  # the score of a cell that has not been run yet
 
-Score = Callable[[Mapping[str, Any]], float | None]  # None: there will never be one
+Score = Callable[[CellRecord], float | None]  # None: there will never be one
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,15 @@ class Expectation:
 
     @classmethod
     def parse(cls, text: str) -> Expectation:
+        """Read a test; one that is malformed names no column, and the check of the paper's file refuses it."""
         match = re.fullmatch(r"(?P<left>.+?) (?P<sign>>=?) (?P<right>.+)", text)
         if not match:
-            return cls(text, False, text)  # no such name: whoever checks the file refuses it
+            return cls(text, False, text)
         return cls(match["left"].strip(), match["sign"] == ">=", match["right"].strip())
 
     @property
     def bound(self) -> float | None:
-        """The number that A has to reach, where it is not compared with others."""
+        """The number that A must reach; None if A is compared with others."""
         try:
             return float(self.right)
         except ValueError:
@@ -53,14 +56,15 @@ class Expectation:
 
     @property
     def names(self) -> set[str]:
-        """The columns (or rows) that it needs by name."""
+        """The columns (or rows) that it names."""
         return {self.left} if self.right == ALL or self.bound is not None else {self.left, self.right}
 
     def met(self, mine: float, other: float) -> bool:
+        """Return whether one score is enough better than another."""
         return mine >= other if self.ties else mine > other
 
     def rivals(self, names: Sequence[str]) -> list[str]:
-        """Whom A is compared with."""
+        """Return what A is compared with."""
         if self.bound is not None:
             return []
         return [name for name in names if name != self.left] if self.right == ALL else [self.right]
@@ -68,98 +72,124 @@ class Expectation:
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """One test: whether it succeeded, None while that is open, and the pairs of cells that were run for it."""
+    """One test: whether it passed (None while that is open), and the pairs of cells that were run for it."""
 
-    seen: bool | None
+    passed: bool | None
     pairs: frozenset[tuple[str, int, str]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a claim: with the printed settings, or with our variants."""
+    """The verdict on a claim, with the published settings or with our variants.
+
+    Attributes:
+        verdict: ``holds``, ``holds partly``, ``does not hold here``, ``open`` or ``not tested``.
+        passed: Tests that passed.
+        tested: Tests that are decided.
+        pairs_run: Pairs of cells that were run.
+        pairs: Pairs of cells that could be run.
+    """
 
     verdict: str
-    seen: int
+    passed: int
     tested: int
     pairs_run: int
     pairs: int
 
 
-def outcomes(t: Mapping[str, Any]) -> tuple[Outcome, Outcome | None]:
-    """With the settings that the paper prints; and with our variants of them, where something of these was run."""
+def outcomes(t: TableRecord) -> tuple[Outcome, Outcome | None]:
+    """Judge a table's claim with the published settings, and with our variants of them if any of these was run."""
     first = outcome(t, {})
-    variants = {of: column for column, of in t.get("variants", {}).items()}
+    variants = {published: column for column, published in t.variants.items()}
     second = outcome(t, variants) if variants else None
     return first, second if second and second.pairs_run else None
 
 
-def outcome(t: Mapping[str, Any], variants: Mapping[str, str]) -> Outcome:
-    if t["scale"] == "smoke":
+def outcome(t: TableRecord, variants: Mapping[str, str]) -> Outcome:
+    """Judge a table's claim; ``variants`` are the columns to read in place of published ones."""
+    if t.scale == "smoke":
         return Outcome("not tested", 0, 0, 0, 0)
-    asked = [e for e in map(Expectation.parse, t["expect"]) if e.bound is None or t["reproduction"]]
-    made, all_of_them = (list(tests(t, asked, score, variants)) for score in (our_score, possible))
-    done = [test.seen for test in made if test.seen is not None]
-    word = verdict(sum(done), len(done), len(all_of_them), t.get("needs", ALL))
-    return Outcome(word, sum(done), len(done), len(pairs(made)), len(pairs(all_of_them)))
+    expected = [e for e in map(Expectation.parse, t.expect) if e.bound is None or t.reproduction]
+    applied, possible = (list(tests(t, expected, score, variants)) for score in (our_score, any_score))
+    decided = [test.passed for test in applied if test.passed is not None]
+    word = verdict(sum(decided), len(decided), len(possible), t.needs)
+    return Outcome(word, sum(decided), len(decided), len(pairs(applied)), len(pairs(possible)))
 
 
-def verdict(seen: int, made: int, all_of_them: int, needs: str) -> str:
-    """From the tests that succeeded, that were made, and that the whole table has.
+def verdict(passed: int, tested: int, possible: int, needs: str) -> str:
+    """Return the verdict on a claim.
+
+    Args:
+        passed: Tests that passed.
+        tested: Tests that are decided.
+        possible: Tests of the whole table.
+        needs: How many of them the claim needs: ``all``, ``most`` or ``all but N``.
+
+    Returns:
+        One of the words of ``RULE``.
 
     >>> verdict(3, 4, 9, "all"), verdict(3, 4, 4, "all but 1"), verdict(3, 3, 9, "all but 1"), verdict(1, 4, 4, "most")
     ('holds partly', 'holds', 'open', 'does not hold here')
     """
-    if not made:
+    if not tested:
         return "not tested"
-    failed = made - seen
+    failed = tested - passed
     if needs != ALL:
         match = NEEDS.fullmatch(needs)
         assert match is not None
-        spared = (all_of_them - 1) // 2 if needs == "most" else int(match["spared"])
+        spared = (possible - 1) // 2 if needs == "most" else int(match["spared"])
         if failed <= spared:
-            return "holds" if all_of_them - seen <= spared else "open"
-    return "holds" if not failed else "holds partly" if 2 * seen >= made else "does not hold here"
+            return "holds" if possible - passed <= spared else "open"
+    return "holds" if not failed else "holds partly" if 2 * passed >= tested else "does not hold here"
 
 
-def phrase(t: Mapping[str, Any], o: Outcome) -> str:
-    """The verdict, and how far it goes."""
+def phrase(t: TableRecord, o: Outcome) -> str:
+    """Return the verdict in bold, with its limits."""
     if not o.tested:
         return f"**{o.verdict}**"
     far = ", as far as run" if o.pairs_run < o.pairs else ""
-    changed = " with changes" if t["changed"].keys() - {"precision"} else ""
-    scale = "" if t["reproduction"] else f", at {t['scale']} scale{changed}"
+    changed = " with changes" if t.varied else ""
+    scale = "" if t.reproduction else f", at {t.scale} scale{changed}"
     return f"**{o.verdict}**{far}{scale}"
 
 
-def printed(t: Mapping[str, Any]) -> tuple[int, int]:
-    """How many tests the printed numbers pass, and how many they allow."""
-    found = [test.seen for test in tests(t, map(Expectation.parse, t["expect"]), printed_score, {})]
-    done = [seen for seen in found if seen is not None]
-    return sum(done), len(done)
+def published_counts(t: TableRecord) -> tuple[int, int]:
+    """Return how many tests the published numbers pass, and how many they allow."""
+    results = [test.passed for test in tests(t, map(Expectation.parse, t.expect), published_score, {})]
+    decided = [passed for passed in results if passed is not None]
+    return sum(decided), len(decided)
 
 
 def tests(
-    t: Mapping[str, Any], asked: Iterable[Expectation], score: Score, variants: Mapping[str, str]
+    t: TableRecord, expected: Iterable[Expectation], score: Score, variants: Mapping[str, str]
 ) -> Iterator[ClaimTest]:
-    """Every test of which some cells have a score; ``variants`` are read in place of the columns they are of."""
-    for e in asked:
+    """Apply expectations to a table.
+
+    Args:
+        t: The table.
+        expected: What the claim lets us expect.
+        score: The number of a cell that counts.
+        variants: The columns to read in place of published ones.
+
+    Returns:
+        Every test for which some cells have a score.
+    """
+    for e in expected:
         names, lines = along(t, e.left)
-        rivals = e.rivals([name for name in names if name not in t.get("variants", {})])
+        rivals = e.rivals([name for name in names if name not in t.variants])
         if variants and not {e.left, *rivals} & {*variants}:
-            continue  # it is the same test without them
+            continue  # the same test as without them
         for number, cells in enumerate(lines):
             line = dict(zip(names, cells, strict=True))
-            read = {name: variants.get(name, name) for name in (e.left, *rivals)}
-            found = judged(e, {name: line[column] for name, column in read.items() if column in line}, score)
-            if found:
-                seen, others = found
-                yield ClaimTest(seen, frozenset((e.left, number, name) for name in others))
+            columns = {name: variants.get(name, name) for name in (e.left, *rivals)}
+            judged = judge(e, {name: line[column] for name, column in columns.items() if column in line}, score)
+            if judged:
+                passed, others = judged
+                yield ClaimTest(passed, frozenset((e.left, number, name) for name in others))
 
 
-def judged(
-    e: Expectation, cells: Mapping[str, Mapping[str, Any]], score: Score
-) -> tuple[bool | None, list[str]] | None:
-    """Whether one line meets an expectation, and whom A was compared with; None where nothing could be."""
+def judge(e: Expectation, cells: Mapping[str, CellRecord], score: Score) -> tuple[bool | None, list[str]] | None:
+    """Return whether one line meets an expectation, and what A was compared with; None if it was with nothing."""
     scores = {name: s for name, cell in cells.items() if (s := score(cell)) is not None}
     mine = scores.pop(e.left, OPEN)
     if math.isnan(mine):
@@ -172,47 +202,49 @@ def judged(
     return (None if beaten and still_open else beaten, list(known)) if known else None
 
 
-def along(t: Mapping[str, Any], name: str) -> tuple[list[str], list[list[dict[str, Any]]]]:
-    """The names that are compared, and the cells line by line: rows where it is a column, else columns."""
-    rows = [row["cells"] for row in t["rows"]]
-    if name not in [row["name"] for row in t["rows"]]:
-        return list(t["columns"]), rows
-    return [row["name"] for row in t["rows"]], [list(cells) for cells in zip(*rows, strict=True)]
+def along(t: TableRecord, name: str) -> tuple[list[str], list[list[CellRecord]]]:
+    """Return the names that are compared, and the cells line by line: rows if the name is a column, else columns."""
+    rows = [row.cells for row in t.rows]
+    names = [row.name for row in t.rows]
+    if name not in names:
+        return t.columns, rows
+    return names, [list(cells) for cells in zip(*rows, strict=True)]
 
 
-def pairs(found: Iterable[ClaimTest]) -> set[tuple[str, int, str]]:
-    return {pair for test in found for pair in test.pairs}
+def pairs(applied: Iterable[ClaimTest]) -> set[tuple[str, int, str]]:
+    """Return the pairs of cells of some tests."""
+    return {pair for test in applied for pair in test.pairs}
 
 
-def possible(c: Mapping[str, Any]) -> float | None:
-    """Any score, where the cell can be run at all."""
-    return None if c["status"] == "absent" else 0.0
+def any_score(c: CellRecord) -> float | None:
+    """Return some score if the cell can be run at all."""
+    return None if c.status == "absent" else 0.0
 
 
-def our_score(c: Mapping[str, Any]) -> float | None:
-    """Higher is better; never reached and diverged are the worst."""
-    if c["status"] == "absent":
+def our_score(c: CellRecord) -> float | None:
+    """Return our number so that higher is better; a run that diverged or never reached the target is the worst."""
+    if c.status == "absent":
         return None
-    if c["status"] == "diverged":
+    if c.status == "diverged":
         return -math.inf
-    if c["status"] != "run":
+    if c.runs is None or c.runs.ours is None:
         return OPEN
-    mean = c["ours"]["mean"]
-    return -math.inf if mean is None else better(mean, c)
+    return -math.inf if c.runs.ours.mean is None else better(c.runs.ours.mean, c)
 
 
-def printed_score(c: Mapping[str, Any]) -> float | None:
-    if c["published"] is None:
+def published_score(c: CellRecord) -> float | None:
+    """Return the published number so that higher is better."""
+    if c.published is None:
         return None
-    return -math.inf if c["published"] == "inf" else better(c["published"], c)
+    return -math.inf if math.isinf(c.published) else better(c.published, c)
 
 
-def better(value: float, c: Mapping[str, Any]) -> float:
-    """The number turned so that higher is better."""
-    return -value if c["less_is_better"] else value
+def better(value: float, c: CellRecord) -> float:
+    """Return a number so that higher is better."""
+    return -value if c.less_is_better else value
 
 
 def reaches(expect: Iterable[str], columns: Iterable[str], rows: Iterable[str]) -> list[str]:
-    """Those expectations whose columns (or rows) are all there."""
+    """Return the expectations whose columns (or rows) are all there."""
     across, down = set(columns), set(rows)
     return [text for text in expect if any(Expectation.parse(text).names <= there for there in (across, down))]

@@ -1,209 +1,217 @@
-"""A reproduced table as Markdown, with what was run and what became of the claim."""
+"""A reproduced table as Markdown, with what was run and the verdict on the claim."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NEVER, NONE, number
 from holdfast.method.config import FIELDS
-from holdfast.reproduce.claims import Outcome, outcomes, phrase, printed
+from holdfast.reproduce.claims import Outcome, outcomes, phrase, published_counts
 from holdfast.reproduce.measure import Measure
+from holdfast.reproduce.table_schema import CellRecord, TableRecord
 
-RAN = ("run", "diverged")  # cells with a number of ours, or with the reason why there is none
-
-LEAK = "Numbers marked LEAK are of runs that use test data in training: their accuracy means nothing."
+LEAK = "Numbers marked LEAK are from runs that use test data in training: their accuracy means nothing."
 
 
-def headline(t: dict[str, Any]) -> str:
-    """Which scale, data, rounds and seeds were used: said before any number."""
-    ran = [c for row in t["rows"] for c in row["cells"] if "seeds" in c]
-    if not ran:
-        return f"{t['scale'].upper()} scale: nothing of it was run"
+def section(t: TableRecord) -> str:
+    """Return a table for the page: what was run, the numbers, the claim."""
+    parts = [f"## {t.paper}, table {t.table}: {caption(t)}", t.why_not or f"**{headline(t)}.**"]
+    if not t.why_not:
+        parts.append(table_markdown(t))
+    parts += [line for line in (claim_line(t), provenance_line(t)) if line]
+    return "\n\n".join(parts) + "\n"
+
+
+# -- what was run --------------------
+def headline(t: TableRecord) -> str:
+    """Return the scale, data, rounds and seeds that were used: they come before any number."""
+    if not t.runs:
+        return f"{t.scale.upper()} scale: no cell was run"
     data, models = used(t)
-    rounds, seeds = sorted({c["rounds"] for c in ran}), sorted({s for c in ran for s in c["seeds"]})
-    changed = "".join(f", {k} = {v}" for k, v in t["changed"].items())
+    rounds, seeds = sorted({r.rounds for r in t.runs}), sorted({s for r in t.runs for s in r.seeds})
+    changed = "".join(f", {k} = {v}" for k, v in t.changed.items())
     what = {
-        "smoke": "A SMOKE TEST on other data and a tiny setting: it shows that the cell runs, and nothing else",
+        "smoke": "A SMOKE TEST on other data with tiny settings: it shows that the cells run, and nothing else",
         "small": "SMALL SCALE, not the paper's setting: NOT a reproduction",
-        "full": "FULL SCALE, the paper's setting" if t["reproduction"] else "The paper's setting, CHANGED",
-    }[t["scale"]]
+        "full": "FULL SCALE, the paper's setting" if t.reproduction else "The paper's setting, CHANGED",
+    }[t.scale]
     return (
         f"{what}{changed}. Data: {data}; model: {models}; rounds: {', '.join(map(str, rounds))}; "
         f"seeds: {', '.join(map(str, seeds))}; measure: {measured(t)}"
     )
 
 
-def measured(t: dict[str, Any]) -> str:
-    """What the numbers that were run are, in words."""
-    ran = [c for row in t["rows"] for c in row["cells"] if "seeds" in c]
-    found = [(Measure.parse(c.get("measure", t["measure"]), t["table"]), c["rounds"]) for c in ran]
-    return ", ".join(dict.fromkeys(m.words_in(rounds) for m, rounds in found))
+def measured(t: TableRecord) -> str:
+    """Return what the numbers are, in words."""
+    return ", ".join(dict.fromkeys(Measure.parse(r.measure, t.table).words_in(r.rounds) for r in t.runs))
 
 
-def caption(t: dict[str, Any]) -> str:
-    """The paper's caption; where that setting was not kept, with the data and network that were run instead."""
+def caption(t: TableRecord) -> str:
+    """Return the paper's caption, with the data and the network that were run if they are not the paper's setting."""
     data, models = used(t)
-    return f"{t['caption']} (in the paper; here: {data}, {models})" if data and not t["reproduction"] else t["caption"]
+    return f"{t.caption} (in the paper; here: {data}, {models})" if data and not t.reproduction else t.caption
 
 
-def used(t: dict[str, Any]) -> tuple[str, str]:
-    """The data sets and the networks that were run."""
-    settings = [c["settings"] for row in t["rows"] for c in row["cells"] if "seeds" in c]
-    data, models = ({s.get(name, FIELDS[name].default) for s in settings} for name in ("data", "model"))
+def used(t: TableRecord) -> tuple[str, str]:
+    """Return the data sets and the networks that were run."""
+    data, models = ({r.settings.get(name, FIELDS[name].default) for r in t.runs} for name in ("data", "model"))
     return ", ".join(sorted(data)), ", ".join(sorted(models))
 
 
-def ours_title(t: dict[str, Any]) -> str:
-    if t["reproduction"]:
-        return "ours"
-    changed = ", changed" if t["changed"].keys() - {"precision"} else ""
-    return f"ours ({t['scale']}{changed}: not a reproduction)"
+def provenance_line(t: TableRecord) -> str:
+    """Return when, where and with what the numbers were measured, as far as known; empty if there are none."""
+    cells = [c.runs.made if c.runs else [] for c in t.cells if c.ran]
+    leads = {"date": " ", "device": " on ", "torch": ", torch ", "commit": ", commit "}
+    known = "".join(f"{lead}{text}" for name, lead in leads.items() if (text := counted_values(cells, name)))
+    parts = [f"Measured{known}."] if known else []
+    return " ".join([*parts, t.remark]).strip() if cells else ""
 
 
-def table_markdown(t: dict[str, Any]) -> str:
-    """One line per cell that was run; the rest is counted."""
+def counted_values(cells: Sequence[Sequence[Mapping[str, str]]], name: str) -> str:
+    """Return the values of one fact about the runs of some cells; with a count, unless all cells have it.
+
+    >>> counted_values([[{"torch": "2.1"}], [{"torch": "2.2"}], [{"torch": "2.1"}, {"torch": "2.1"}], []], "torch")
+    '2.1 (2 cells) and 2.2 (1 cell)'
+    """
+    counts = Counter(value for runs in cells for value in {run[name] for run in runs if run.get(name)})
+    texts = [value if n == len(cells) else f"{value} ({n} cell{'s' * (n > 1)})" for value, n in sorted(counts.items())]
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
+
+
+# -- the numbers --------------------
+def table_markdown(t: TableRecord) -> str:
+    """Return one line per cell that was run; the others are counted."""
     lines, notes = [], []
-    for row in t["rows"]:
-        ran = [(column, c) for column, c in zip(t["columns"], row["cells"], strict=True) if c["status"] in RAN]
-        lines += [[row["name"], name, f"`{c['method']}`", published(c), ours(c), difference(c)] for name, c in ran]
-        notes += [f"- {row['name']}: {row['note']}"] if ran and row["note"] else []
-    unit = f" [{t['unit']}]" if t["unit"] else ""
+    for row in t.rows:
+        ran = [(column, c) for column, c in zip(t.columns, row.cells, strict=True) if c.ran]
+        lines += [[row.name, name, f"`{c.method}`", published(c), ours(c), difference(c)] for name, c in ran]
+        notes += [f"- {row.name}: {row.note}"] if ran and row.note else []
+    unit = f" [{t.unit}]" if t.unit else ""
     head = ["row", "column", "method", f"published{unit}", ours_title(t), "difference"]
     parts = [markdown_table(head, lines)] if lines else []
     parts += [text for text in (rest(t), "\n".join(notes)) if text]
-    if any(c.get("leaks_test_data") for row in t["rows"] for c in row["cells"]):
+    if any(c.leaks for c in t.cells):
         parts.append(LEAK)
     return "\n\n".join(parts)
 
 
-def rest(t: dict[str, Any]) -> str:
-    """The cells without a number of ours, counted, in one line."""
-    others = [c for row in t["rows"] for c in row["cells"] if c["status"] not in RAN]
-    idle = sum(c["status"] == "not run" for c in others)
-    lacking = [c["why"] for c in others if c["status"] == "data absent"]
-    never = Counter(c["why"] for c in others if c["status"] == "absent")
-    left = t.get("not_asked", 0)
-    said = [f"{counted(left)} not asked for."] if left else []
-    said += [f"{counted(idle)} not run{which(t)}."] if idle else []
-    said += [f"The {wanting(lacking, 'here')}."] if lacking else []
-    said += [f"{counted(n)} not run: {why.removesuffix('.')}." for why, n in never.items()]
-    return " ".join(said)
+def ours_title(t: TableRecord) -> str:
+    """Return the heading of our numbers, which says if they are no reproduction."""
+    if t.reproduction:
+        return "ours"
+    return f"ours ({t.scale}{', changed' if t.varied else ''}: not a reproduction)"
 
 
-def which(t: dict[str, Any]) -> str:
-    """The rows and columns of which nothing was run, and how many cells beside; nothing where that is all of them."""
-    ran = [[c["status"] in RAN for c in row["cells"]] for row in t["rows"]]
-    idle = [[c["status"] == "not run" for c in row["cells"]] for row in t["rows"]]
-    rows = [i for i, line in enumerate(ran) if not any(line) and any(idle[i])]
-    columns = [j for j in range(len(t["columns"])) if not any(line[j] for line in ran)]
-    if not any(map(any, ran)):
-        return ""
-    more = sum(cell for i, line in enumerate(idle) for j, cell in enumerate(line) if i not in rows and j not in columns)
-    named = [f"row{'s' * (len(rows) > 1)} {ranges([i + 1 for i in rows])}"] if rows else []
-    named += (
-        ["column" + "s" * (len(columns) > 1) + " " + " / ".join(t["columns"][j] for j in columns)] if columns else []
-    )
-    return ": " + "; ".join([*named, *([f"{more} more"] if more else [])]) if named else ""
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """
-    >>> ranges([1, 2, 3, 5, 7, 8])
-    '1-3, 5, 7-8'
-    """
-    found: list[list[int]] = []
-    for n in numbers:
-        if found and n == found[-1][-1] + 1:
-            found[-1].append(n)
-        else:
-            found.append([n])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in found)
-
-
-def counted(n: int) -> str:
-    return "1 cell was" if n == 1 else f"{n} cells were"
-
-
-def wanting(whys: Sequence[str], where: str) -> str:
-    """How many cells lack their data, and which, from the cells' reasons: "cifar10 is not here"."""
-    sets = Counter(why.split()[0] for why in whys)
-    names = ", ".join(f"{name} ({n})" for name, n in sorted(sets.items()))
-    return f"data of {len(whys)} cell{'s' * (len(whys) != 1)} is not {where}: {names}"
-
-
-def made_line(t: dict[str, Any]) -> str:
-    """When, where and with what the numbers were made, as far as their runs say; nothing where there are none."""
-    cells = [c.get("made", []) for row in t["rows"] for c in row["cells"] if c["status"] in RAN]
-    leads = {"date": " ", "device": " on ", "torch": ", torch ", "commit": ", commit "}
-    known = "".join(f"{lead}{text}" for name, lead in leads.items() if (text := valued(cells, name)))
-    said = [f"Made{known}."] if known else []
-    return " ".join([*said, t["made"]["note"]]).strip() if cells else ""
-
-
-def valued(cells: Sequence[Sequence[Mapping[str, str]]], name: str) -> str:
-    """What the runs of some cells say of themselves; of how many cells, where it is not all of them.
-
-    >>> valued([[{"torch": "2.1"}], [{"torch": "2.2"}], [{"torch": "2.1"}, {"torch": "2.1"}], []], "torch")
-    '2.1 (2 cells) and 2.2 (1 cell)'
-    """
-    counts = Counter(value for runs in cells for value in {run[name] for run in runs if run.get(name)})
-    said = [value if n == len(cells) else f"{value} ({n} cell{'s' * (n > 1)})" for value, n in sorted(counts.items())]
-    return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:])))
-
-
-def published(c: dict[str, Any]) -> str:
-    if c["published"] is None:
+def published(c: CellRecord) -> str:
+    """Return the published number."""
+    if c.published is None:
         return NONE
-    plus = "" if c["spread"] is None else f" ± {c['spread']:g}"
-    return NEVER if c["published"] == "inf" else f"{c['published']:g}{plus}"
+    plus = "" if c.spread is None else f" ± {c.spread:g}"
+    return NEVER if math.isinf(c.published) else f"{c.published:g}{plus}"
 
 
-def ours(c: dict[str, Any]) -> str:
-    if c["status"] != "run":
-        return f"{c['status']}: {c['why']}"
-    mean, std = c["ours"]["mean"], c["ours"]["std"]
-    leak = " (LEAK)" if c.get("leaks_test_data") else ""
+def ours(c: CellRecord) -> str:
+    """Return our number, or why there is none."""
+    if c.runs is None or c.runs.ours is None:
+        return f"{c.status}: {c.why}"
+    mean, std, values = c.runs.ours.mean, c.runs.ours.std, c.runs.ours.values
+    leak = " (LEAK)" if c.leaks else ""
     if mean is None:
-        there = [v for v in c["ours"]["values"] if v is not None]
-        return NEVER + (f" ({len(there)} of {len(c['ours']['values'])} reach it)" if there else "") + leak
-    classes = f" (by class: {', '.join(shown(v, c) for v in c['by_class'])})" if c.get("by_class") else ""
+        reached = sum(v is not None for v in values)
+        return NEVER + (f" ({reached} of {len(values)} reach it)" if reached else "") + leak
+    by_class = c.runs.by_class
+    classes = f" (by class: {', '.join(shown(v, c) for v in by_class)})" if by_class else ""
     return shown(mean, c) + ("" if std is None else f" ± {shown(std, c)}") + classes + leak
 
 
-def difference(c: dict[str, Any]) -> str:
-    gap = c.get("difference")
+def difference(c: CellRecord) -> str:
+    """Return our number minus the published one."""
+    gap = c.runs.difference if c.runs else None
     return NONE if gap is None else ("+" if gap >= 0 else "-") + shown(abs(gap), c)
 
 
-def shown(value: float, c: dict[str, Any]) -> str:
-    digits = 4 if c["unit"] == "fraction" else 0 if c["unit"] == "rounds" and value == int(value) else 2
+def shown(value: float, c: CellRecord) -> str:
+    """Return a number with the digits that suit its unit."""
+    digits = 4 if c.unit == "fraction" else 0 if c.unit == "rounds" and value == int(value) else 2
     return f"{value:.{digits}f}" if abs(value) < 1000 else number(value)
 
 
-def section(t: dict[str, Any]) -> str:
-    """A table for the page: what was run, the numbers, the claim."""
-    parts = [f"## {t['paper']}, table {t['table']}: {caption(t)}", t["why_not"] or f"**{headline(t)}.**"]
-    if not t["why_not"]:
-        parts.append(table_markdown(t))
-    parts += [said for said in (claim_line(t), made_line(t)) if said]
-    return "\n\n".join(parts) + "\n"
+# -- the cells without a number --------------------
+def rest(t: TableRecord) -> str:
+    """Count the cells without a number of ours, in one line."""
+    idle = sum(c.status == "not run" for c in t.cells)
+    missing = [c.why for c in t.cells if c.status == "data absent"]
+    never = Counter(c.why for c in t.cells if c.status == "absent")
+    parts = [f"{counted(t.not_asked)} not requested."] if t.not_asked else []
+    parts += [f"{counted(idle)} not run{which(t)}."] if idle else []
+    parts += [f"{lacking(missing).capitalize()}."] if missing else []
+    parts += [f"{counted(n)} not run: {why.removesuffix('.')}." for why, n in never.items()]
+    return " ".join(parts)
 
 
-def claim_line(t: dict[str, Any]) -> str:
-    if not t["claim"]:
+def which(t: TableRecord) -> str:
+    """Name the rows and columns without any run, and count the other cells; empty if nothing at all was run."""
+    ran = [[c.ran for c in row.cells] for row in t.rows]
+    idle = [[c.status == "not run" for c in row.cells] for row in t.rows]
+    rows = [i for i, line in enumerate(ran) if not any(line) and any(idle[i])]
+    columns = [j for j in range(len(t.columns)) if not any(line[j] for line in ran)]
+    if not any(map(any, ran)):
+        return ""
+    more = sum(cell for i, line in enumerate(idle) for j, cell in enumerate(line) if i not in rows and j not in columns)
+    names = [f"row{'s' * (len(rows) > 1)} {ranges([i + 1 for i in rows])}"] if rows else []
+    if columns:
+        names.append("column" + "s" * (len(columns) > 1) + " " + " / ".join(t.columns[j] for j in columns))
+    return ": " + "; ".join([*names, *([f"{more} more"] if more else [])]) if names else ""
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Shorten a list of increasing numbers.
+
+    >>> ranges([1, 2, 3, 5, 7, 8])
+    '1-3, 5, 7-8'
+    """
+    spans: list[list[int]] = []
+    for n in numbers:
+        if spans and n == spans[-1][-1] + 1:
+            spans[-1].append(n)
+        else:
+            spans.append([n])
+    return ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+
+
+def counted(n: int) -> str:
+    """Return a number of cells with its verb."""
+    return "1 cell was" if n == 1 else f"{n} cells were"
+
+
+def lacking(whys: Sequence[str], where: str = "") -> str:
+    """Count the cells without data, by data set, from their reasons: "cifar10 was not found".
+
+    >>> lacking(["cifar10 was not found", "cifar10 was not found"], " in data")
+    'data not found in data for 2 cells: cifar10 (2)'
+    """
+    names = ", ".join(f"{name} ({n})" for name, n in sorted(Counter(why.split()[0] for why in whys).items()))
+    return f"data not found{where} for {len(whys)} cell{'s' * (len(whys) != 1)}: {names}"
+
+
+# -- the claim --------------------
+def claim_line(t: TableRecord) -> str:
+    """Return the claim with its verdict; empty if there is no claim."""
+    if not t.claim:
         return ""
     first, second = outcomes(t)
-    seen, total = printed(t)
-    said = f"Claim: {t['claim']} {told(t, first)}" + (f"; printed: {seen} of {total}." if total else ".")
-    return said + (f" With our variant: {told(t, second)}." if second else "")
+    passed, total = published_counts(t)
+    line = f"Claim: {t.claim} {verdict_line(t, first)}"
+    line += f"; published numbers: {passed} of {total}." if total else "."
+    return line + (f" With our variant: {verdict_line(t, second)}." if second else "")
 
 
-def told(t: dict[str, Any], o: Outcome) -> str:
-    """What became of it, with the tests and pairs that it rests on."""
-    counts = [f"{o.seen} of {o.tested} tests seen"] if o.tested else []
+def verdict_line(t: TableRecord, o: Outcome) -> str:
+    """Return the verdict with the tests and pairs that it rests on."""
+    counts = [f"{o.passed} of {o.tested} tests passed"] if o.tested else []
     counts += [f"{o.pairs_run} of {o.pairs} pairs run"] if o.pairs_run < o.pairs else []
-    asked = " in the cells asked for" if t.get("not_asked") and o.tested else ""
-    return phrase(t, o) + asked + (f": {', '.join(counts)}" if counts else "")
+    where = " in the requested cells" if t.not_asked and o.tested else ""
+    return phrase(t, o) + where + (f": {', '.join(counts)}" if counts else "")

@@ -1,4 +1,4 @@
-"""What a table measures: one number of a run."""
+"""What a table measures: one number per run."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.comparison.result import StoredRun
 from holdfast.comparison.stats import reach, spread
+from holdfast.comparison.stored_run import StoredRun
+from holdfast.comparison.study_schema import Spread
 from holdfast.core.errors import HoldfastError
 
 ACCURACIES = {"final": "final_accuracy", "best": "best_accuracy"}
 SCORES = (*ACCURACIES, "curve", "personal", "by_class")  # fractions of 1, published in percent
 REACHED = ("rounds_to", "seconds_to", "bytes_to")
 PLAIN = (*SCORES, "kappa", "rho", "seconds", "seconds_per_round", "bytes")
-LESS = (*REACHED, "seconds", "seconds_per_round", "bytes")  # where less is better
-SAID = {
+LESS = (*REACHED, "seconds", "seconds_per_round", "bytes")  # measures where less is better
+WORDS = {
     "final": "accuracy after the last round",
     "best": "best accuracy of any round",
     "curve": "mean accuracy over all rounds",
-    "personal": "mean accuracy of the clients' own copies",
-    "by_class": "accuracy in every class after the last round",
+    "personal": "mean accuracy of the clients' personal models",
+    "by_class": "accuracy of every class after the last round",
     "kappa": "accuracy · 10⁴ per second",
     "rho": "accuracy · 10⁴ per MB",
     "seconds": "seconds of all rounds",
@@ -37,14 +38,21 @@ PATTERN = re.compile(r"(?P<name>[a-z_]+)(?:\((?P<at>[0-9.]+)\))?|last(?P<last>[1
 
 @dataclass(frozen=True)
 class Measure:
-    """Such as ``last5``, ``rounds_to(0.6)`` or ``drift.cosine``."""
+    """A measure such as ``last5``, ``rounds_to(0.6)`` or ``drift.cosine``.
+
+    Attributes:
+        name: Its name, without the target.
+        at: The accuracy to reach, for measures that have a target.
+        last: The number of last rounds that it averages; 0 for other measures.
+    """
 
     name: str
     at: float | None = None
-    last: int = 0  # of how many last rounds it is the mean
+    last: int = 0
 
     @classmethod
     def parse(cls, text: str, where: str) -> Measure:
+        """Read a measure; ``where`` is the place that an error names."""
         match = PATTERN.fullmatch(text)
         if match and match["drift"]:
             return cls(text)
@@ -62,48 +70,49 @@ class Measure:
 
     @property
     def words(self) -> str:
-        """For people.
+        """What it measures, for people.
 
         >>> Measure("last5", last=5).words, Measure("rounds_to", 0.6).words, Measure("drift.cosine").words
         ('mean accuracy of the last 5 rounds', 'rounds to reach an accuracy of 60%', 'drift, cosine')
         """
         if self.last:
             return f"mean accuracy of the last {self.last} rounds"
-        said = SAID.get(self.name, self.name.replace(".", ", "))
-        return said if self.at is None else f"{said} {100 * self.at:g}%"
+        words = WORDS.get(self.name, self.name.replace(".", ", "))
+        return words if self.at is None else f"{words} {100 * self.at:g}%"
 
     def words_in(self, rounds: int) -> str:
-        """For people, of a run of so many rounds."""
-        return self.words if self.last <= rounds else SAID["curve"]
+        """Return what it measures in a run with this number of rounds."""
+        return self.words if self.last <= rounds else WORDS["curve"]
 
     @property
     def less_is_better(self) -> bool:
+        """Whether lower numbers are better."""
         return self.name in LESS
 
     def value(self, run: StoredRun) -> float | None:
-        """This number of a finished run; None for never. ``by_class`` is the mean over the classes."""
+        """Return this number for a finished run; None for never. ``by_class`` gives the mean over the classes."""
         s = run.summary
         if self.at is not None:
             return reach(run.history, self.at)[REACHED.index(self.name)]
         if self.name.startswith("drift."):
             figures = [line["drift"] for line in run.history if line.get("drift")]
-            found = figures[-1].get(self.name.removeprefix("drift.")) if figures else None
+            value = figures[-1].get(self.name.removeprefix("drift.")) if figures else None
         elif self.last or self.name == "curve":
-            found = mean_accuracy(run.history, self.last)
+            value = mean_accuracy(run.history, self.last)
         elif self.name == "by_class":
-            found = statistics.fmean(a for a in s["accuracy_by_class"] if a is not None)
+            value = statistics.fmean(a for a in s["accuracy_by_class"] if a is not None)
         elif self.name == "seconds_per_round":
-            found = s["seconds"] / s["rounds"]
+            value = s["seconds"] / s["rounds"]
         elif self.name == "bytes":
-            found = run.traffic
+            value = run.traffic
         elif self.name == "personal":
-            found = s.get("personal_accuracy")
+            value = s.get("personal_accuracy")
         else:
-            found = s.get(ACCURACIES.get(self.name, self.name))
-        return None if found is None else float(found)
+            value = s.get(ACCURACIES.get(self.name, self.name))
+        return None if value is None else float(value)
 
     def scaled(self, value: float | None, unit: str) -> float | None:
-        """In the unit of the published number."""
+        """Return a value in the unit of the published number."""
         if value is None:
             return None
         if (self.name in SCORES or self.last) and unit == "%":
@@ -112,20 +121,20 @@ class Measure:
 
 
 def mean_accuracy(history: Sequence[dict[str, Any]], last: int) -> float | None:
-    """Over so many of the last rounds that were evaluated; 0 is all of them."""
+    """Return the mean accuracy of the last evaluated rounds; 0 means all of them."""
     scores = [line["test_accuracy"] for line in history if line["test_accuracy"] is not None]
     return statistics.fmean(scores[-last:]) if scores else None
 
 
-def over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> dict[str, Any]:
-    """Mean, deviation and values over runs; the mean is None where a run never reaches the target."""
+def over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> Spread:
+    """Return what runs measured, in this unit; the mean is None where a run never reaches the target."""
     return spread([measure.scaled(measure.value(run), unit) for run in runs])
 
 
 def classes_over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> list[float]:
-    """The accuracy in every tested class, in the mean over runs; empty for other measures."""
+    """Return the accuracy of every class, averaged over runs; empty for other measures."""
     if measure.name != "by_class":
         return []
     columns = zip(*(run.summary["accuracy_by_class"] for run in runs), strict=True)
-    means = [spread(column)["mean"] for column in columns]
+    means = [spread(column).mean for column in columns]
     return [value for value in (measure.scaled(mean, unit) for mean in means) if value is not None]

@@ -1,51 +1,47 @@
-"""Run the cells of a paper's tables, and put ours beside the published numbers."""
+"""Run the cells of a paper's tables, and compare our numbers with the published ones."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.comparison.compare import check_numbers
+from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.runner import LOCK, FolderLock, run_all
-from holdfast.comparison.task import Executor, Task
-from holdfast.core.errors import HoldfastError, unknown
+from holdfast.comparison.task import Task
+from holdfast.core.errors import HoldfastError
 from holdfast.data.sources import data_folder
-from holdfast.reproduce.cells import Cell, TableSelection, cells, missing_data, tasks
-from holdfast.reproduce.markdown import wanting
-from holdfast.reproduce.paper import SCALES, Paper, load_paper
-from holdfast.reproduce.record import done, table_record
-from holdfast.reproduce.selection import choose, see
-from holdfast.reproduce.store import RESULT, keep, noted
+from holdfast.reproduce.cells import TableSelection, missing_data, tasks
+from holdfast.reproduce.collect import done, table_record
+from holdfast.reproduce.markdown import lacking
+from holdfast.reproduce.paper import load_paper
+from holdfast.reproduce.request import Request, ResolvedRequest, resolve
+from holdfast.reproduce.store import RESULT, keep, upgrade
+from holdfast.reproduce.table_schema import TableRecord
 from holdfast.training.round_record import RoundRecord
 
-SAVED_EVERY = 10.0  # seconds between two writings of the tables while runs go on
+SAVED_EVERY = 10.0  # seconds between two updates of the tables during runs
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What was found: the records of what was asked for, of each table its part, and whether all runs are done."""
+    """What was measured.
+
+    Attributes:
+        folder: The folder of the runs.
+        tables: The requested rows and columns of every table.
+        unmatched: Tables without any of the requested rows and columns.
+        finished: Whether all runs are done.
+    """
 
     folder: Path
-    tables: list[dict[str, Any]]
-    without: list[str]  # tables that have none of the rows and columns
+    tables: list[TableRecord]
+    unmatched: list[str]
     finished: bool
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a user asks to be reproduced."""
-
-    paper: Paper
-    parts: list[TableSelection]
-    without: list[str]
-    scale: str
-    seeds: list[int]
-    changed: dict[str, Any]
-    chosen: list[Cell]
 
 
 def reproduce(
@@ -66,97 +62,99 @@ def reproduce(
     folder: Path | None = None,
     **settings: Any,
 ) -> Reproduction:
-    """Run the cells of ``table`` (or of several, or of all) and compare them with what the paper prints.
+    """Run cells of a paper's tables and compare them with the published numbers. Finished runs are never run again.
 
-    Runs are kept in ``out``, by default one folder per paper and scale, and shared by all tables; what is finished is
-    never done again. ``settings`` override the paper's; ``collect`` runs nothing and makes the tables of what is there.
-    ``folder`` holds other papers' files than those of the library.
+    Args:
+        paper: The name of the paper's file.
+        table: A table, several, or ``all``.
+        rows: Rows by number, name or part of a name; default: all.
+        columns: Columns, likewise.
+        scale: ``smoke``, ``small`` or ``full``, which is the paper's own setting.
+        seeds: Runs of every cell.
+        jobs: Runs at a time, each in its own process.
+        out: The folder of the runs, which all tables share; default: ``runs/reproduce-PAPER-SCALE``.
+        collect: Run nothing, and make the tables of what is in the folder.
+        light: Delete the checkpoint of every finished run.
+        note: A sentence to keep with the numbers.
+        watch: Is told about the progress of the runs.
+        stop: Is asked after every round whether to stop.
+        folder: The folder of the papers' files; default: those of the library.
+        settings: Settings that override the paper's.
+
+    Returns:
+        The requested tables, and whether all runs are done.
     """
-    wish = asked(load_paper(paper, folder), table, rows, columns, scale, seeds, jobs, settings)
-    path = Path(out) if out is not None else Path("runs") / f"reproduce-{paper}-{scale}"
-    refuse_other_folders(path, collect)
-    if not collect:
-        refuse_without_data(wish, path)
-    bench = Executor()
-    runs = [] if collect else tasks([c for c in wish.chosen if not missing_data(c.config)], path, wish.seeds)
-    for task in {t.folder.parent: t for t in runs}.values():
-        if task.state() in ("new", "begun"):
-            bench.check(task)
-    with FolderLock(path):
-        write(path, wish, note)
-        measures = dict.fromkeys(cell.measure.words_in(cell.config.rounds) for cell in wish.chosen)
-        telling = SavingObserver(watch or Observer(), lambda: write(path, wish, note), measures)
-        finished = run_all(runs, bench, jobs, telling, stop, light)
-        notes = write(path, wish, note)
-    records = [noted(record(wish, part, wish.seeds, path), notes[part.table.id]) for part in wish.parts]
-    return Reproduction(path, records, wish.without, finished)
-
-
-def asked(
-    paper: Paper, table: str | Sequence[str], rows: Sequence[str], columns: Sequence[str], scale: str, seeds: int,
-    jobs: int, settings: Mapping[str, Any],
-) -> Request:  # fmt: skip
-    """What is asked for, checked before anything runs."""
     check_numbers(jobs, None)
-    if scale not in SCALES:
-        raise unknown("scale", scale, SCALES)
-    if not isinstance(seeds, int) or seeds < 1:
-        raise HoldfastError(f"seeds must be a whole number of at least 1, not {seeds}")
-    for name in ("method", "seed"):
-        if name in settings:
-            raise HoldfastError(f"{name} is not a setting of a reproduction: it is the paper's")
-    ids = [id.strip() for text in ([table] if isinstance(table, str) else table) for id in text.split(",")]
-    tables = {t.id: t for t in (paper.table if ids == ["all"] else map(paper.find, ids))}
-    down = choose("row", rows, {id: [r.name for r in t.row] for id, t in tables.items()}, paper.name)
-    across = choose("column", columns, {id: [c.name for c in t.columns] for id, t in tables.items()}, paper.name)
-    without = [id for id in tables if (rows or columns) and not (down[id] and across[id])]
-    if len(without) == len(tables):
-        raise HoldfastError(f"no table has both these rows and these columns; {see(paper.name)}")
-    parts = [TableSelection(t, down[id], across[id]) for id, t in tables.items() if id not in without]
-    chosen = [cell for part in parts for cell in cells(paper, part, scale, settings) if not cell.absent]
-    return Request(paper, parts, without, scale, list(range(seeds)), dict(settings), chosen)
+    names = (table,) if isinstance(table, str) else table
+    request = resolve(Request(names, rows, columns, scale, seeds, settings), load_paper(paper, folder))
+    path = Path(out) if out is not None else Path("runs") / f"reproduce-{paper}-{scale}"
+    open_folder(path, collect)
+    executor = Executor()
+    runs = [] if collect else checked_tasks(request, path, executor)
+    with FolderLock(path):
+        save(path, request, note)
+        measures = dict.fromkeys(cell.measure.words_in(cell.config.rounds) for cell in request.cells)
+        observer = SavingObserver(watch or Observer(), lambda: save(path, request, note), measures)
+        finished = run_all(runs, executor, jobs, observer, stop, light)
+        notes = save(path, request, note)
+    records = [
+        replace(table_record(request, selection, request.seeds, path), remark=notes[selection.table.id])
+        for selection in request.selections
+    ]
+    return Reproduction(path, records, request.unmatched, finished)
 
 
-def record(wish: Request, part: TableSelection, seeds: Sequence[int] | None, path: Path) -> dict[str, Any]:
-    return table_record(wish.paper, part, wish.scale, wish.changed, seeds, path)
+def save(path: Path, request: ResolvedRequest, note: str) -> dict[str, str]:
+    """Write the requested tables as they are now, whole and with every seed; return the note of each."""
+    whole = [TableSelection.whole(selection.table) for selection in request.selections]
+    return keep(path, [table_record(request, selection, None, path) for selection in whole], note)
 
 
-def write(path: Path, wish: Request, note: str) -> dict[str, str]:
-    """Keep the tables of the wish, whole and with every seed, as they stand."""
-    return keep(path, [record(wish, TableSelection.whole(part.table), None, path) for part in wish.parts], note)
-
-
-def refuse_other_folders(path: Path, collect: bool) -> None:
+def open_folder(path: Path, collect: bool) -> None:
+    """Check that the folder may be used, and bring one of an earlier format up to date."""
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path} is a file, not a folder for runs: choose another --out")
-    if path.is_dir() and not (path / RESULT).exists() and any(p.name != LOCK for p in path.iterdir()):
+    if (path / RESULT).exists():
+        with FolderLock(path):
+            upgrade(path)
+    elif path.is_dir() and any(p.name != LOCK for p in path.iterdir()):
         raise HoldfastError(f"{path} is not empty and holds no {RESULT}: choose another --out")
-    if collect and not (path / RESULT).exists():
+    elif collect:
         raise HoldfastError(f"nothing was run in {path}: choose another --out, or leave --collect out to run it")
 
 
-def refuse_without_data(wish: Request, path: Path) -> None:
-    """Object where every cell that could be run lacks its data, and none was run where the data is."""
-    lacking = [missing_data(cell.config) for cell in wish.chosen]
-    there = any(done(cell.task(path, seed).folder) for cell in wish.chosen for seed in wish.seeds)
-    if not lacking or not all(lacking) or there:
+def checked_tasks(request: ResolvedRequest, path: Path, executor: Executor) -> list[Task]:
+    """Return the runs whose data is available, checked before anything runs."""
+    refuse_without_data(request, path)
+    runs = tasks([c for c in request.cells if not missing_data(c.config)], path, request.seeds)
+    for task in {t.folder.parent: t for t in runs}.values():
+        if task.state() in ("new", "begun"):
+            executor.check(task)
+    return runs
+
+
+def refuse_without_data(request: ResolvedRequest, path: Path) -> None:
+    """Refuse a request if the data of all its cells is missing; runs that were copied from elsewhere are fine."""
+    missing = [missing_data(cell.config) for cell in request.cells]
+    there = any(done(cell.task(path, seed).folder) for cell in request.cells for seed in request.seeds)
+    if not missing or not all(missing) or there:
         return
-    folder = data_folder(wish.chosen[0].config.data_dir)
+    folder = data_folder(request.cells[0].config.data_dir)
     raise HoldfastError(
-        f"nothing can be run: the {wanting(lacking, f'in {folder}')}; name its folder with --data-dir, "
-        f"or fetch it: holdfast data fetch {lacking[0].split()[0]} (see: holdfast data list)"
+        f"nothing can be run: {lacking(missing, f' in {folder}')}; give its folder with --data-dir, "
+        f"or fetch it: holdfast data fetch {missing[0].split()[0]} (see: holdfast data list)"
     )
 
 
 class SavingObserver(Observer):
-    """Writes the tables now and then when a run ends, so that a command that is cut off leaves them.
+    """Saves the tables from time to time when a run ends, so that an interrupted command leaves them behind.
 
-    At the start it says what the tables measure, since the progress of a run is told by its accuracy.
+    At the start it says what the tables measure, since progress is reported as accuracy.
     """
 
-    def __init__(self, watch: Observer, write: Callable[[], object], measures: Iterable[str]) -> None:
-        self.watch, self.write, self.measures = watch, write, measures
-        self.written = time.monotonic()
+    def __init__(self, watch: Observer, save: Callable[[], object], measures: Iterable[str]) -> None:
+        self.watch, self.save, self.measures = watch, save, measures
+        self.saved_at = time.monotonic()
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.watch.begin(tasks, states)
@@ -168,9 +166,9 @@ class SavingObserver(Observer):
 
     def end(self, task: Task, state: str, why: str) -> None:
         self.watch.end(task, state, why)
-        if time.monotonic() > self.written + SAVED_EVERY:
-            self.write()
-            self.written = time.monotonic()
+        if time.monotonic() > self.saved_at + SAVED_EVERY:
+            self.save()
+            self.saved_at = time.monotonic()
 
     def close(self) -> None:
         self.watch.close()

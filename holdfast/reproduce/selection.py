@@ -1,4 +1,4 @@
-"""The rows and columns that a user asks for: by number, by name or by a part of a name."""
+"""The rows and columns that a user requests: by number, by name or by part of a name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,23 @@ from holdfast.comparison.plan import words
 from holdfast.core.errors import HoldfastError
 
 NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")  # 3, or 3-5
-RANGE = re.compile(r"\d+\s*(-|\.\.|:|to\b)")  # what may be meant as 3-5
-CLOSEST = 3  # names in an error that has a guess
-FEW = 8  # names that an error lists whole; of more it lists the pieces, any of which may be asked for
-LIKE = 0.6  # from 0 to 1: less is another name, not a slip
+RANGE = re.compile(r"\d+\s*(-|\.\.|:|to\b)")  # what may be meant as a range
+CLOSEST = 3  # guesses in an error
+FEW = 8  # an error lists up to this many names in full, otherwise the parts that they consist of
+LIKE = 0.6  # from 0 to 1: less similar texts are other names, not typing errors
 
 
 def choose(kind: str, texts: Sequence[str], tables: Mapping[str, Sequence[str]], paper: str) -> dict[str, list[int]]:
-    """What is asked for of the names in each table; all when nothing is asked. A text must be in one table at least.
+    """Find the requested rows or columns in some tables.
+
+    Args:
+        kind: ``row`` or ``column``.
+        texts: What the user requests; each must be in at least one table. Nothing requests everything.
+        tables: The names of the rows or columns of every table.
+        paper: The paper that an error refers to.
+
+    Returns:
+        The indices for every table.
 
     >>> choose("column", ["2-3", "40%"], {"1": ["0%", "10%", "20%", "40%"], "2": ["FedAvg", "40%"]}, "fedbug")
     {'1': [1, 2, 3], '2': [1]}
@@ -36,7 +45,7 @@ def choose(kind: str, texts: Sequence[str], tables: Mapping[str, Sequence[str]],
 
 
 def items(text: str, known: set[str]) -> list[str]:
-    """The items of a list. Names have commas of their own: only numbers and whole names make a list."""
+    """Split a list. Names may contain commas, so that only numbers and whole names make a list."""
     listed = words(text)
     single = text.strip().lower() in known
     whole = all(NUMBERS.fullmatch(item) or item.lower() in known for item in listed)
@@ -44,7 +53,7 @@ def items(text: str, known: set[str]) -> list[str]:
 
 
 def matching(text: str, tables: Mapping[str, Sequence[str]]) -> dict[str, set[int]]:
-    """The names that are the text; if none is, those with these numbers; else with these words; else with this part.
+    """Return the names that equal the text; if none does, those with these numbers, else these words, else this part.
 
     >>> matching("IID", {"1": ["MNIST, IID", "MNIST, Non-IID"]}), matching("mni", {"1": ["MNIST, IID"]})
     ({'1': {0}}, {'1': {0}})
@@ -67,55 +76,57 @@ def matching(text: str, tables: Mapping[str, Sequence[str]]) -> dict[str, set[in
 
 
 def no_such(kind: str, text: str, tables: Mapping[str, Sequence[str]], paper: str) -> HoldfastError:
-    """One line: what of the text is wrong, how much there is, or which names are closest."""
-    names = list(dict.fromkeys(name for own in tables.values() for name in own))
+    """Return the error for a row or column that no table has: one line with the closest names."""
+    names = list(dict.fromkeys(name for each in tables.values() for name in each))
     text = wrong(text, {name.lower() for name in names})
     many = len(tables) > 1
     where = "in the tables" if many else f"in table {next(iter(tables))}"
     most = max(map(len, tables.values()))
     numbers = NUMBERS.fullmatch(text)
     if numbers and int(numbers[1]) > int(numbers[2] or numbers[1]):
-        hint = f"a range goes up: {numbers[2]}-{numbers[1]}"
+        hint = f"write the range as {numbers[2]}-{numbers[1]}"
     elif numbers or not most:
-        hint = f"{'they have at most' if many else 'it has'} {most}"
+        hint = f"{'they have at most' if many else 'it has'} {most} {kind}{'s' * (most != 1)}"
     elif RANGE.match(text) and not like(text, names):
-        hint = "a range is two numbers, such as 2-5"
+        hint = "write a range as two numbers, such as 2-5"
     elif many and not like(text, names):
-        hint = f"they have {len(names)} of them"
+        hint = f"they have {len(names)} different {kind}s"
     else:
         hint = nearest(text, names)
     return HoldfastError(f"no {kind} {text!r} {where}; {hint}; {see(paper)}")
 
 
 def wrong(text: str, known: set[str]) -> str:
-    """The first item that is nothing, of a list with some that are; else the whole text, a name with commas."""
+    """Return the first wrong item of a list; the whole text if all are wrong, as it may be a name with commas."""
     bad = [item for item in words(text) if not NUMBERS.fullmatch(item) and item.lower() not in known]
     return bad[0] if 0 < len(bad) < len(words(text)) else text.strip()
 
 
 def see(paper: str) -> str:
+    """Return where a user finds all names."""
     return f"see: holdfast reproduce {paper} --list"
 
 
 def nearest(text: str, names: Sequence[str]) -> str:
-    """The few names, or pieces of names, that are like a text, the best first; else what there is.
+    """Return the names, or parts of names, that are most similar to a text; if there are none, what there is.
 
     >>> nearest("fedporx", ["MNIST, IID, FedAvg", "MNIST, IID, FedProx"]), nearest("Venus", ["IID, FedAvg"])
-    ('the closest: FedProx', 'known: IID, FedAvg')
+    ('closest: FedProx', 'known: IID, FedAvg')
     """
     near = like(text, names)
     known = names if len(names) <= FEW else list(dict.fromkeys(piece for name in names for piece in pieces(name)))
-    return f"the closest: {'; '.join(near)}" if near else f"known: {'; '.join(known)}"
+    return f"closest: {'; '.join(near)}" if near else f"known: {'; '.join(known)}"
 
 
 def like(text: str, names: Sequence[str]) -> list[str]:
-    """Names and pieces of names that a text may be a slip of; a piece chooses all names that have it."""
+    """Return names, and parts of names, that a text may misspell; a part selects all names that contain it."""
     all_of = {piece.lower(): piece for name in names for piece in (*pieces(name), name)}
     return [all_of[low] for low in difflib.get_close_matches(text.lower(), all_of, CLOSEST, LIKE)]
 
 
 def pieces(name: str) -> list[str]:
-    """
+    """Split a name into its parts.
+
     >>> pieces("MNIST + Linear, Non-IID, 20 clients")
     ['MNIST', 'Linear', 'Non-IID', '20 clients']
     """

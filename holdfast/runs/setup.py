@@ -116,7 +116,7 @@ def check_together(
         device=device,
         precision=config.precision,
     )
-    if federation.leaks and not any(getattr(part, "allow_test_leak", None) is not None for part in method.parts):
+    if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
     method.check(config, net, federation)
     return method, net

@@ -1,4 +1,4 @@
-"""FedAgg, Secs. V and VI: the rates of Theorem 1, the fixed point of Alg. 1, and what feedback does to the rates."""
+"""FedAgg, Secs. V and VI: the rates of Theorem 1, the fixed point of Alg. 1, and how feedback changes the rates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from holdfast.theory.rates import (
     stopped,
     theorem1,
 )
-from holdfast.theory.recorder import Recorder, seen
+from holdfast.theory.recorder import Recorder, recorded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,17 +40,18 @@ DIGITS = {
 
 @cache
 def digits_rates(rounds: int = ROUNDS) -> Tensor:
-    """Every client's mean rate in every round of ``fedagg`` on the digits, [round, client]."""
+    """Return every client's mean rate in every round of ``fedagg`` on the digits, [round, client]."""
     simulation = prepare_simulation(Config().changed(**DIGITS), Method((FedAgg(), Recorder())), None, None)
-    found = []
+    means = []
     for t in range(1, rounds + 1):
         simulation.play(t)
-        found.append(seen(simulation)["rates"])
-    return torch.stack(found)
+        means.append(recorded(simulation)["rates"])
+    return torch.stack(means)
 
 
 # ------------------------------------------------------------------------------------------------ claims
 def claims(data_dir: Path | None = None) -> list[Claim]:
+    """Compute and judge the paper's claims."""
     return [*_solution_claims(), *_fixed_point_claims(), *_feedback_claims()]
 
 
@@ -70,13 +71,13 @@ def _solution_claims() -> list[Claim]:
         above(
             "A is positive semidefinite: least eigenvalue as a share of the largest, over 900 random φ₁",
             -1e-12, min(least_eigenvalue(phi1) for phi1 in fields(900)),
-            "few directions and almost parallel ones among them: the kernel L − max(l, r) alone is positive definite",
+            "including few directions and almost parallel ones: the kernel L − max(l, r) alone is positive definite",
         ),
         equal(
             "Theorem 4: every rate lies in (0, 1): share of the rates of random clients off the mean path",
             1, float(((every > 0) & (every < 1)).double().mean()), 0,
-            f"from {float(every.min()):.2f} to {float(every.max()):.2f}: who ran ahead gets a negative rate; hence the "
-            "library clips",
+            f"from {float(every.min()):.2f} to {float(every.max()):.2f}: a client that ran ahead gets a negative "
+            "rate, so the library clips the rates",
         ),
     ]  # fmt: skip
 
@@ -96,7 +97,7 @@ def _fixed_point_claims() -> list[Claim]:
         ),
         equal(
             "Alg. 1 with its ε = 0.001 returns the fixed point: mean rate it returns",
-            0, float(early.mean()), 1e-6, "it stops when one of two changes is small, still far from the fixed point",
+            0, float(early.mean()), 1e-6, "it stops as soon as one of two changes is small, far from the fixed point",
         ),
     ]  # fmt: skip
 
@@ -111,15 +112,15 @@ def _feedback_claims() -> list[Claim]:
             1e-6, float(fall[-1]), f"{fall[0]:.2g} in round 1, {fall[19]:.1e} in round 20, {fall[59]:.1e} in round 60",
         ),
         above(
-            "Feedback anchored on the nominal rate 0.1 does not die: least mean rate of 100 rounds",
-            lr / 2, float(held.min()), f"from round 50 on {float(held[49:].mean()):.3f}",
+            "Feedback anchored on the nominal rate 0.1 does not vanish: least mean rate of 100 rounds",
+            lr / 2, float(held.min()), f"{float(held[49:].mean()):.3f} from round 50",
         ),
         below(
             "Feedback anchored on the nominal rate 0.1 does not explode: largest mean rate of 100 rounds",
             4 * lr, float(held.max()),
         ),
         above(
-            "The part fedagg at lr 0.1 on the digits, shards(2), does not die: least mean rate of 100 rounds",
+            "The part fedagg at lr 0.1 on the digits, shards(2), does not vanish: least mean rate of 100 rounds",
             lr / 2, float(digits.min()),
             f"mean {float(digits.mean()):.3f}; last ten rounds {float(digits[-10:].mean()):.3f}",
         ),
@@ -138,13 +139,14 @@ def _feedback_claims() -> list[Claim]:
         equal(
             "Equal clients keep rates near the nominal 0.1: mean of round 100",
             lr, float(same[-1].mean()), lr / 4,
-            "they converge, φ₁ vanishes, and αη² is not scaled with it: where c·A ≪ 1 the rate is about c·A·lr",
+            "they converge, φ₁ vanishes, but αη² does not scale with it: where c·A ≪ 1 the rate is about c·A·lr",
         ),
     ]  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------ picture
 def picture(to: Path, data_dir: Path | None = None) -> None:
+    """Draw four panels into a file."""
     figure, (first, second, third, fourth) = fig.panels("FedAgg: learning rates from the cohort's mean path")
     ours, brute = torch.cat([rates(p) for p in problems()]), brute_force()
     ends = [float(brute.min()), float(brute.max())]
@@ -164,7 +166,7 @@ def picture(to: Path, data_dir: Path | None = None) -> None:
 
 
 def _eigenvalue_panel(ax: Axes) -> None:
-    """The least eigenvalue of A for random phi1, by the number of epochs."""
+    """Draw the least eigenvalue of A for random phi1, by the number of epochs."""
     kinds = {"any directions": fig.BLUE, "two directions": fig.ORANGE, "almost parallel": fig.GREEN}
     for kind, (name, colour) in enumerate(kinds.items()):
         some = fields(900)[kind::3]
@@ -175,6 +177,7 @@ def _eigenvalue_panel(ax: Axes) -> None:
 
 
 def _round_panel(ax: Axes) -> None:
+    """Draw the mean rate of every round."""
     number = range(1, ROUNDS + 1)
     ax.axhline(feedback.LR, color="black", lw=0.8, label="nominal rate")
     ax.semilogy(number, feedback.rates("self").mean((1, 2)), color=fig.RED, label="feedback of its own path")

@@ -1,4 +1,4 @@
-"""FedBug, Sec. 4 and Appendix B: how fast two clients come to agree."""
+"""FedBug, Sec. 4 and Appendix B: how fast two clients agree."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ NEAR = 1e-4  # "near the minimum": the loss of the server's model
 
 
 def claims(data_dir: Path | None = None) -> list[Claim]:
+    """Compute and judge the paper's claims."""
     return [*_flow_claims(), *_fedavg_claims(), *_fedbug_claims(), *_fedbabu_claims()]
 
 
@@ -88,13 +89,13 @@ def _fedavg_claims() -> list[Claim]:
         below(
             "Theorem 1 read with α = 0: (1 + cos²θ)/2 is an upper bound near the minimum: largest excess",
             0, float((found - theory).max()),
-            f"{over:.0%} of the rounds lie a little above it: it is the limit of the ratio, not a bound",
+            f"{over:.0%} of the rounds are slightly above it: it is the limit of the ratio, not a bound",
         ),
     ]  # fmt: skip
 
 
 def falling(moves: tuple[bool, ...]) -> str:
-    """How alpha falls on the way to the minimum, in words."""
+    """Describe how alpha falls on the way to the minimum."""
     steps = [f"{slack(visited(most), moves):.1g} at loss < {most:g}" for most in (1e-2, 1e-3, NEAR, 1e-6)]
     return "α falls with the loss: " + ", ".join(steps)
 
@@ -123,23 +124,23 @@ def _fedbug_claims() -> list[Claim]:
         equal(
             "Fig. 2c: FedBug contracts more than FedAvg from every model that FedAvg visits: share of rounds",
             1, float(better.double().mean()), 0,
-            f"the {int((~better).sum())} exceptions are far from the minimum, their loss is at least {least:.2g}",
+            f"the {int((~better).sum())} exceptions are far from the minimum, with a loss of at least {least:.2g}",
         ),
         below(
             "Fig. 2b: FedBug (40%) ends with a lower training loss than FedAvg: its loss as a share of FedAvg's",
             1, last[0.4] / last[0.0], f"after {ROUNDS} rounds {last[0.0]:.1e} (FedAvg) and {last[0.4]:.1e}",
         ),
         equal(
-            "Fig. 2b: FedBug's mean loss is below FedAvg's from the first round on: the round from which it is",
-            1, first, 0, "before, freezing v has a price",
+            "Fig. 2b: FedBug's mean loss is below FedAvg's from the first round on: the round in which that starts",
+            1, first, 0, "in earlier rounds, freezing v has a cost",
         ),
     ]  # fmt: skip
 
 
 def _fedbabu_claims() -> list[Claim]:
-    still = (False,) * STEPS
+    frozen = (False,) * STEPS
     first = starts()
-    found, exact = ratio(first, still), (1 + (1 - LR * first[:, 2] ** 2) ** STEPS) / 2
+    found, exact = ratio(first, frozen), (1 + (1 - LR * first[:, 2] ** 2) ** STEPS) / 2
     half = float(((found - 0.5).abs() < 0.01).double().mean())
     done = first[(1 - LR * first[:, 2] ** 2) ** STEPS < 1e-3]
     return [
@@ -149,7 +150,7 @@ def _fedbabu_claims() -> list[Claim]:
         ),
         equal(
             "B.7: FedBABU's ratio is ½ where local training converges: largest error",
-            0, float((ratio(done, still) - 0.5).abs().max()), 1e-3,
+            0, float((ratio(done, frozen) - 0.5).abs().max()), 1e-3,
             f"{len(done)} of {len(first)} starts, those with (1 − ηv²)^K < 0.001",
         ),
         equal(
@@ -161,7 +162,7 @@ def _fedbabu_claims() -> list[Claim]:
 
 # ------------------------------------------------------------------------------------------------ picture
 def picture(to: Path, data_dir: Path | None = None) -> None:
-    """Fig. 2 a-c of the paper, and the closed form in the plane of (a, v)."""
+    """Draw Fig. 2 a-c of the paper, and the closed form in the plane of (a, v)."""
     figure, (first, second, third, fourth) = fig.panels("FedBug: two clients, f(x) = x[a, b]ᵀv")
     plain = thawed(0)
     colours = dict(zip(SHARES, (fig.GREEN, fig.ORANGE, fig.PURPLE), strict=True))
@@ -191,7 +192,7 @@ def picture(to: Path, data_dir: Path | None = None) -> None:
 
 
 def _plane(ax: Axes) -> None:
-    """Some gradient flows with both closed forms of their ends."""
+    """Draw some gradient flows with both closed forms of their ends."""
     curve = torch.linspace(0.35, 2.6, 200)
     ax.plot(curve, 1 / curve, color="black", lw=0.8, label="av = 1")
     a, _, v = starts(16).unbind(-1)

@@ -32,6 +32,7 @@ LENGTHS = (1, 3, 10, 30, 100, 300, 800, 2000)  # of feature vectors
 
 
 def claims(data_dir: Path | None = None) -> list[Claim]:
+    """Compute and judge the paper's claims."""
     return [*_aggregate_claims(), *_distance_claims(), *_float_claims()]
 
 
@@ -62,12 +63,12 @@ def _aggregate_claims() -> list[Claim]:
             0, length_error(run), 1e-5,
         ),
         equal(
-            "The aggregate points where the mean update points: largest 1 − cosine, random and real", 0,
+            "The aggregate has the direction of the mean update: largest 1 − cosine, random and real", 0,
             max(turn(some), turn(run)), 1e-6,
         ),
         below(
             "Alg. 1 line 16, w − η_g·Δ with Δ = w_K − w_0, lowers the loss: test loss after one round",
-            here, back, f"the bound is the loss before; with w + η_g·Δ, as the library has it, {forth:.2f}",
+            here, back, f"the bound is the loss before; with w + η_g·Δ, as in the library, it is {forth:.2f}",
         ),
     ]  # fmt: skip
 
@@ -124,6 +125,7 @@ def _float_claims() -> list[Claim]:
 
 # ------------------------------------------------------------------------------------------------ picture
 def picture(to: Path, data_dir: Path | None = None) -> None:
+    """Draw four panels into a file."""
     figure, (first, second, third, fourth) = fig.panels("FedMRUR: normalised aggregation and the Lorentz distance")
     number = range(1, ROUNDS + 1)
     for method, colour in zip(METHODS, (fig.BLUE, fig.ORANGE), strict=True):
@@ -150,7 +152,7 @@ def picture(to: Path, data_dir: Path | None = None) -> None:
 
 
 def _geometry_panel(ax: Axes) -> None:
-    """The distance from (1, 0) and (4, 0) along the axis, against the Euclidean one."""
+    """Draw the distance from (1, 0) and (4, 0) along the axis, and the Euclidean one."""
     t = torch.linspace(0, 6, 200, dtype=torch.float64)
     z = torch.stack([t, torch.zeros_like(t)], 1)
     for start, colour in ((1.0, fig.BLUE), (4.0, fig.ORANGE)):
@@ -163,12 +165,12 @@ def _geometry_panel(ax: Axes) -> None:
 
 
 def _error_panel(ax: Axes) -> None:
-    """How wrong close distances come out, by the length of the features."""
-    found = [distances(float(length)) for length in LENGTHS]
-    printed = [float((e.printed - e.true).abs().max()) for e in found]
-    ours = [float((e.ours - e.true).abs().max()) for e in found]
+    """Draw the error of small distances, by the length of the features."""
+    results = [distances(float(length)) for length in LENGTHS]
+    printed = [float((e.printed - e.true).abs().max()) for e in results]
+    ours = [float((e.ours - e.true).abs().max()) for e in results]
     ax.loglog(LENGTHS, printed, "o-", ms=4, color=fig.RED, label="as printed, float32")
     ax.loglog(LENGTHS, ours, "s-", ms=4, color=fig.GREEN, label="the library")
-    ax.loglog(LENGTHS, [float(e.true.mean()) for e in found], color="black", lw=0.8, label="the distance itself")
+    ax.loglog(LENGTHS, [float(e.true.mean()) for e in results], color="black", lw=0.8, label="the distance itself")
     fig.label(ax, "d  close features: largest error of 100 pairs", "‖z‖", "error")
     fig.legend(ax, "center left")

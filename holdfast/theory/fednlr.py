@@ -1,4 +1,4 @@
-"""FedNLR, Sec. 4, Appendix A and Fig. 3: Example 1, Theorem 2, the verification experiment, the temperatures."""
+"""FedNLR, Sec. 4, Appendix A and Fig. 3: Example 1, Theorem 2, the verification experiment and the temperatures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.theory import figure as fig
 from holdfast.theory import temperature
 from holdfast.theory.claim import Claim, above, below, equal
 from holdfast.theory.grid import Grid
-from holdfast.theory.neuron_drift import ACCURACY, SEEDS, Drift, drifts
+from holdfast.theory.neuron_drift import ACCURACY, SEEDS, NeuronDrift, drifts
 from holdfast.theory.neurons import collapsed_falls, example, random_falls
 
 if TYPE_CHECKING:
@@ -27,10 +27,12 @@ PRINTED = {  # Eq. 9: before, after, difference
 
 
 def claims(data_dir: Path | None = None) -> list[Claim]:
+    """Compute and judge the paper's claims."""
     return [*_example_claims(), *_theorem_claims(), *_drift_claims(data_dir), *temperature.claims(data_dir)]
 
 
 def tables(data_dir: Path | None = None) -> list[Grid]:
+    """Return the numbers of Fig. 3."""
     return temperature.tables(data_dir)
 
 
@@ -41,7 +43,7 @@ def _example_claims() -> list[Claim]:
         for what, number, found in zip(("before", "after"), printed, (first, last), strict=False):
             rows.append(equal(f"Example 1, Eq. 9: {name} on class 2, {what}", number, found, 0.005))
         rounded = round(first, 2) - round(last, 2)
-        note = f"of the rounded numbers, as printed; exactly {first - last:.4f}"
+        note = f"difference of the rounded numbers, as printed; the exact one is {first - last:.4f}"
         rows.append(equal(f"Example 1, Eq. 9: {name} on class 2, difference", printed[2], rounded, 1e-9, note))
     calm = example("fednlr")
     falls = [float(e[0, 1] - e[1, 1]) for e in (example(), calm)]
@@ -50,13 +52,13 @@ def _example_claims() -> list[Claim]:
         equal(
             "Example 1: the activation of all neurons over class 2 is reduced (text above Eq. 9): how many of 2",
             2, sum(last < first for first, last in zip(before[:2], after[:2], strict=True)), 0,
-            "by the paper's own numbers h₁,₁ rises; only the neuron bound to class 2 falls",
+            "by the paper's numbers h₁,₁ rises; only the neuron bound to class 2 falls",
         ),
         below(
             "Example 1 with FedNLR's rates (Eqs. 14-17): the bound neuron h₁,₂ falls less: share of FedAvg's fall",
             1, falls[1] / falls[0],
-            f"{falls[0]:.3f} with FedAvg, {falls[1]:.3f} with FedNLR; p₂ gains nothing, it ends at {after[3]:.3f} and "
-            f"{float(calm[1, 3]):.3f}: the classifier's rates are spread too",
+            f"{falls[0]:.3f} with FedAvg, {falls[1]:.3f} with FedNLR; p₂ does not gain, it ends at {after[3]:.3f} and "
+            f"{float(calm[1, 3]):.3f}: the classifier's rates are spread as well",
         ),
     ]  # fmt: skip
 
@@ -101,10 +103,10 @@ def _drift_claims(data_dir: Path | None) -> list[Claim]:
         ),
         above(
             f"{where}: some neurons are bound by Definition 1 (least on the class above largest on the others): number",
-            1, max(run.strict for run in runs), "so below a neuron is bound to the class with its largest mean",
+            1, max(run.strict for run in runs), "so from here on a neuron is bound to the class with its largest mean",
         ),
         equal(
-            f"{where}: every class has a bound neuron, by its mean activation: fewest classes that have",
+            f"{where}: every class has a bound neuron, by its mean activation: fewest classes that have one",
             10, least, 0,
         ),
         above(
@@ -136,6 +138,7 @@ def _drift_claims(data_dir: Path | None) -> list[Claim]:
 
 # ------------------------------------------------------------------------------------------------ picture
 def picture(to: Path, data_dir: Path | None = None) -> None:
+    """Draw four panels into a file."""
     figure, (first, second, third, fourth) = fig.panels("FedNLR: neuron drift")
     _example_panel(first)
     _theorem_panel(second)
@@ -146,7 +149,7 @@ def picture(to: Path, data_dir: Path | None = None) -> None:
 
 
 def _example_panel(ax: Axes) -> None:
-    """Example 1: before, after FedAvg's step, after FedNLR's step."""
+    """Draw Example 1: before, after FedAvg's step, and after FedNLR's step."""
     bars = {"before": example()[0], "after, FedAvg": example()[1], "after, FedNLR": example("fednlr")[1]}
     for i, ((name, values), colour) in enumerate(zip(bars.items(), (fig.GREY, fig.BLUE, fig.ORANGE), strict=True)):
         at = torch.arange(4) + 0.27 * (i - 1)
@@ -160,6 +163,7 @@ def _example_panel(ax: Axes) -> None:
 
 
 def _theorem_panel(ax: Axes) -> None:
+    """Draw Theorem 2, as printed and with ReLU's gate, against autograd."""
     falls = random_falls(False)
     some = torch.arange(0, len(falls.real), 4)
     ax.plot(falls.real[some], falls.printed[some], ".", ms=3, color=fig.RED, label="as printed")
@@ -169,6 +173,7 @@ def _theorem_panel(ax: Axes) -> None:
 
 
 def _pairs_panel(ax: Axes, name: str, plain: Tensor, calm: Tensor) -> None:
+    """Draw the falls of bound neurons with FedAvg and with FedNLR."""
     low, high = float(torch.minimum(plain, calm).min()) * 100, float(torch.maximum(plain, calm).max()) * 100
     ax.plot([low, high], [low, high], color="black", lw=0.8)
     ax.axhline(0, color=fig.GREY, lw=0.6)
@@ -181,8 +186,8 @@ def _pairs_panel(ax: Axes, name: str, plain: Tensor, calm: Tensor) -> None:
     fig.legend(ax, "upper left")
 
 
-def _neuron_panel(ax: Axes, run: Drift) -> None:
-    """Table 4 as a picture: one class's activations before and after the client of another class trained."""
+def _neuron_panel(ax: Axes, run: NeuronDrift) -> None:
+    """Draw Table 4: the activations of one class before and after the client of another class trained."""
     client, other = int(torch.nonzero(run.own == 0)[0]), 1
     order = run.before[other].argsort(descending=True)
     bound = run.bound[other][order]

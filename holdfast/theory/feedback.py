@@ -1,8 +1,8 @@
-"""FedAgg's feedback on a small federation: who may the clients be compared with?
+"""FedAgg's feedback on a small federation: which path can the clients be compared with?
 
-Eight clients with softmax regression on overlapping clouds of points, each client mostly of one class; plain loops in
-float64. The rates come from the library's functions. ``anchored`` is what the part does: the reference path is the one
-at the nominal rate. ``self`` takes the path on which the cohort really was in the round before.
+Eight clients train softmax regression on overlapping clouds of points, each client mostly on one class, in plain loops
+and float64. The rates come from the library's functions. ``anchored`` is what the part does: the reference path is the
+one at the nominal rate. ``self`` takes the path that the cohort took in the round before.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ EPOCHS, STEPS, LR, ALPHA = 3, 5, 0.1, 0.1
 
 
 class Cloud(NamedTuple):
+    """The samples of all clients."""
+
     x: Tensor  # [client, sample, input], the last input is 1
     y: Tensor  # [client, sample]
 
 
 @cache
 def clouds(equal: bool = False) -> Cloud:
-    """The clients' samples; with ``equal`` everyone has those of the first client."""
+    """Return the clients' samples; with ``equal`` every client has those of the first one."""
     rng = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -42,28 +44,41 @@ def clouds(equal: bool = False) -> Cloud:
 
 
 def gradients(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Every client's gradient of its mean cross-entropy at its own row of w, [client, P]."""
+    """Return every client's gradient of its mean cross-entropy at its row of w, [client, P]."""
     p = torch.softmax(torch.einsum("cni,cki->cnk", x, w.view(len(w), CLASSES, -1)), 2)
     error = p - torch.nn.functional.one_hot(y, CLASSES)
     return torch.einsum("cnk,cni->cki", error, x).flatten(1) / x.shape[1]
 
 
 def visit(w: Tensor) -> Tensor:
-    """Every client's full gradient at one model: what the fixed point asks for."""
+    """Return every client's full gradient at one model, as the fixed point needs it."""
     cloud = clouds()
     return gradients(w.expand(CLIENTS, -1), cloud.x, cloud.y)
 
 
-class Epochs(NamedTuple):
-    """A round: every client's model after each epoch, as deltas, and the sums of its gradients in each."""
+class RoundPath(NamedTuple):
+    """A round: every client's model after each epoch, as deltas, and the sum of its gradients in each."""
 
     path: Tensor  # [epoch + 1, client, P]
     sums: Tensor  # [epoch, client, P]
     rates: Tensor  # [epoch, client]
 
 
-def local(w0: Tensor, cloud: Cloud, field: Tensor | None, path: Tensor | None, limits: tuple[float, float]) -> Epochs:
-    """One round of local training. ``field`` is phi1; ``path`` the reference as deltas, None for the nominal one."""
+def local(
+    w0: Tensor, cloud: Cloud, field: Tensor | None, path: Tensor | None, limits: tuple[float, float]
+) -> RoundPath:
+    """Train all clients for one round.
+
+    Args:
+        w0: The global model.
+        cloud: The clients' samples.
+        field: phi1; None in the first round, which has the nominal rate.
+        path: The reference path as deltas; None for the nominal one.
+        limits: The least and the largest rate.
+
+    Returns:
+        What the clients did.
+    """
     delta = torch.zeros(CLIENTS, len(w0), dtype=w0.dtype)
     deltas, sums, rates = [delta], [], []
     for epoch in range(EPOCHS):
@@ -77,11 +92,11 @@ def local(w0: Tensor, cloud: Cloud, field: Tensor | None, path: Tensor | None, l
         deltas.append(delta)
         sums.append(total)
         rates.append(eta)
-    return Epochs(torch.stack(deltas), torch.stack(sums), torch.stack(rates))
+    return RoundPath(torch.stack(deltas), torch.stack(sums), torch.stack(rates))
 
 
 def rate(field: Tensor, delta: Tensor, path: Tensor | None, epoch: int) -> Tensor:
-    """A client's rate at the start of an epoch, not clipped."""
+    """Return a client's rate at the start of an epoch, not clipped."""
     if path is None:
         nominal = torch.tensor(LR, dtype=field.dtype)
         return tail_rate(field, delta, nominal, ALPHA, torch.tensor(epoch))
@@ -90,14 +105,14 @@ def rate(field: Tensor, delta: Tensor, path: Tensor | None, epoch: int) -> Tenso
 
 @cache
 def rates(feedback: str, rounds: int = 100, equal: bool = False) -> Tensor:
-    """The rates of all rounds, [round, epoch, client]; ``feedback`` is ``anchored`` or ``self``."""
+    """Return the rates of all rounds, [round, epoch, client]; ``feedback`` is ``anchored`` or ``self``."""
     cloud, w = clouds(equal), torch.zeros(CLASSES * (INPUTS + 1), dtype=torch.float64)
     limits = (1e-3, 0.5) if feedback == "anchored" else (0.0, 0.5)
-    field, path, found = None, None, []
+    field, path, every = None, None, []
     for _ in range(rounds):
-        went = local(w, cloud, field, path, limits)
-        field = went.sums.mean(1)
-        path = went.path.mean(1) if feedback == "self" else None
-        w = w + went.path[-1].mean(0)
-        found.append(went.rates)
-    return torch.stack(found)
+        trained = local(w, cloud, field, path, limits)
+        field = trained.sums.mean(1)
+        path = trained.path.mean(1) if feedback == "self" else None
+        w = w + trained.path[-1].mean(0)
+        every.append(trained.rates)
+    return torch.stack(every)

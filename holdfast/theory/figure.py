@@ -1,4 +1,4 @@
-"""The look of the theory's pictures."""
+"""The style of the theory's pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLUE, ORANGE, GREEN, PURPLE, RED, GREY = "#2a7391", "#d98032", "#4c9a5a", "#7b4e
 
 
 def panels(title: str) -> tuple[Figure, list[Axes]]:
-    """A figure with a title and four plots."""
+    """Return a figure with a title and four plots."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.6, 7.6), dpi=100, layout="constrained", facecolor="white")
@@ -28,17 +28,20 @@ def panels(title: str) -> tuple[Figure, list[Axes]]:
 
 
 def label(ax: Axes, title: str, x: str, y: str) -> None:
+    """Set the title and the labels of both axes."""
     ax.set_title(title, fontsize=10, loc="left")
     ax.set_xlabel(x, fontsize=9)
     ax.set_ylabel(y, fontsize=9)
 
 
 def legend(ax: Axes, where: Any = "best") -> None:
+    """Add a legend."""
     ax.legend(fontsize=8, frameon=False, loc=where)
 
 
 def save(figure: Figure, path: Path) -> None:
+    """Write the figure to a file."""
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise HoldfastError(f"cannot write the picture {path}: {error}") from error
+        raise HoldfastError(f"cannot write the picture {path}: {error}; choose another --png") from error

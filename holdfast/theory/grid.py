@@ -1,4 +1,4 @@
-"""Numbers of ``holdfast theory`` that are more than one claim can show."""
+"""Results of ``holdfast theory`` that need a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Grid:
-    """A table that is printed behind the claims."""
+    """A table that is printed after the claims."""
 
     title: str
     heading: Sequence[str]

@@ -13,13 +13,13 @@ from holdfast.parts.hyperbolic import lorentz_distance
 
 
 def printed_distance(z: Tensor, zg: Tensor, beta: float = 1.0) -> Tensor:
-    """Eqs. 3 and 4 as printed: -2 beta - 2 <L(z), L(zg)>."""
+    """Return the distance of Eqs. 3 and 4 as printed: -2 beta - 2 <L(z), L(zg)>."""
     a, b = (torch.sqrt(beta + (v * v).sum(-1)) for v in (z, zg))
     return -2 * beta - 2 * (-a * b + (z * zg).sum(-1))
 
 
 def true_distance(z: Tensor, zg: Tensor, beta: float = 1.0) -> float:
-    """Eqs. 3 and 4 for one pair in 60 digits."""
+    """Return the distance of Eqs. 3 and 4 for one pair, in 60 digits."""
     with decimal.localcontext() as context:
         context.prec = 60
         p, q = ([decimal.Decimal(float(x)) for x in v] for v in (z, zg))
@@ -29,7 +29,18 @@ def true_distance(z: Tensor, zg: Tensor, beta: float = 1.0) -> float:
 
 
 def features(length: float, gap: float, pairs: int = 100, size: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Pairs in float32, about ``length`` long and ``gap`` apart: half of them anyhow, half along the first vector."""
+    """Return pairs in float32: half apart in a random direction, half along the first vector.
+
+    Args:
+        length: The length of the first vector of each pair.
+        gap: The distance of the second one.
+        pairs: How many.
+        size: Their dimension.
+        seed: The seed.
+
+    Returns:
+        The first and the second vectors.
+    """
     rng = torch.Generator().manual_seed(seed)
     z, step = torch.randn(2, pairs, size, generator=rng)
     step[::2] = z[::2]
@@ -37,8 +48,8 @@ def features(length: float, gap: float, pairs: int = 100, size: int = 64, seed: 
     return length * z, length * z + gap * step
 
 
-class Errors(NamedTuple):
-    """Distances of close pairs, three times: in 60 digits, as printed in float32, and by the library."""
+class LorentzDistances(NamedTuple):
+    """Distances of close pairs, computed three times: in 60 digits, as printed in float32, and by the library."""
 
     true: Tensor
     printed: Tensor
@@ -46,7 +57,8 @@ class Errors(NamedTuple):
 
 
 @cache
-def distances(length: float, gap: float = 7e-4) -> Errors:
+def distances(length: float, gap: float = 7e-4) -> LorentzDistances:
+    """Return the distances of pairs with this length and gap."""
     z, zg = features(length, gap)
     true = torch.tensor([true_distance(a, b) for a, b in zip(z, zg, strict=True)], dtype=torch.float64)
-    return Errors(true, printed_distance(z, zg).double(), lorentz_distance(z.double(), zg.double(), 1.0))
+    return LorentzDistances(true, printed_distance(z, zg).double(), lorentz_distance(z.double(), zg.double(), 1.0))

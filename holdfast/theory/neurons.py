@@ -1,4 +1,4 @@
-"""FedNLR's Example 1 and Theorem 2: what one step of a client does to the neurons of a class that it lacks."""
+"""FedNLR's Example 1 and Theorem 2: how one step of a client changes the neurons of a class that it does not have."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from holdfast.models.net import Net
 from holdfast.parts.fednlr import FedNLR, factors
 from holdfast.theory.neuron_drift import HIDDEN
 
-# The weights of Example 1 stand in Fig. 1 only, a drawing; these give every number of Eq. 9. Of the second layer only
-# the gap between its two numbers matters.
+# The weights of Example 1 appear only in Fig. 1, a drawing; these give every number of Eq. 9. In the second layer only
+# the difference of its two numbers matters.
 FIRST = ((1.0, 1 / 3), (1 / 3, 1.0))
 SECOND = ((0.45, 0.0), (0.0, 0.45))
 OWN, OTHER = (1.0, 1 / 3), (1 / 3, 1.0)  # a sample of class 1, which client 1 has, and one of class 2
@@ -22,7 +22,7 @@ OWN, OTHER = (1.0, 1 / 3), (1 / 3, 1.0)  # a sample of class 1, which client 1 h
 
 # ------------------------------------------------------------------------------------------------ Example 1
 def example_net() -> Net:
-    """The network of Example 1: two inputs, two hidden neurons, two classes, no biases."""
+    """Return the network of Example 1: two inputs, two hidden neurons, two classes, no biases."""
     module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 2, bias=False))
     for layer, weights in ((module[0], FIRST), (module[2], SECOND)):
         layer.weight.data = torch.tensor(weights, dtype=torch.float64)
@@ -31,7 +31,7 @@ def example_net() -> Net:
 
 @cache
 def example(rates: str = "fedavg", lr: float = 0.5) -> Tensor:
-    """[before, after] x [h1, h2, p1, p2] on class 2, around client 1's step on its sample of class 1."""
+    """Return [before, after] x [h1, h2, p1, p2] on class 2, for client 1's step on its sample of class 1."""
     net = example_net()
     own, other = (torch.tensor([v], dtype=torch.float64) for v in (OWN, OTHER))
     w = net.initial.clone().requires_grad_()
@@ -47,9 +47,18 @@ def example(rates: str = "fedavg", lr: float = 0.5) -> Tensor:
 
 # ------------------------------------------------------------------------------------------------ Theorem 2
 def closed_form(W1: Tensor, W2: Tensor, own: Tensor, x: Tensor, lr: float, gate: bool) -> Tensor:
-    """Eqs. 11-13: the fall of every hidden activation at x after one step on the samples ``own``, all of class 0.
+    """Return the fall of every hidden activation at x after one step, by Eqs. 11-13.
 
-    The printed form (``gate=False``) forgets that an inactive neuron passes no gradient back: ReLU's derivative.
+    Args:
+        W1: The first layer.
+        W2: The second layer.
+        own: The samples of the step, all of class 0.
+        x: Where to look.
+        lr: The learning rate.
+        gate: Whether an inactive neuron passes no gradient back. The printed form omits this derivative of ReLU.
+
+    Returns:
+        The fall, [neuron].
     """
     before = own @ W1.T
     p = torch.softmax(torch.relu(before) @ W2.T, 1)
@@ -61,7 +70,7 @@ def closed_form(W1: Tensor, W2: Tensor, own: Tensor, x: Tensor, lr: float, gate:
 
 
 def real_fall(W1: Tensor, W2: Tensor, own: Tensor, x: Tensor, lr: float) -> Tensor:
-    """The same fall, by taking the step: autograd on the summed cross-entropy."""
+    """Return the same fall by taking the step, with autograd on the summed cross-entropy."""
     w = W1.clone().requires_grad_()
     target = torch.zeros(len(own), dtype=torch.int64)
     (g,) = torch.autograd.grad(F.cross_entropy(torch.relu(own @ w.T) @ W2.T, target, reduction="sum"), w)
@@ -69,7 +78,7 @@ def real_fall(W1: Tensor, W2: Tensor, own: Tensor, x: Tensor, lr: float) -> Tens
 
 
 class Falls(NamedTuple):
-    """The fall of every hidden neuron of many networks, three times."""
+    """The fall of every hidden neuron of many networks: by autograd, with ReLU's gate, and as printed."""
 
     real: Tensor
     gated: Tensor
@@ -78,7 +87,7 @@ class Falls(NamedTuple):
 
 @cache
 def random_falls(positive: bool, networks: int = 200) -> Falls:
-    """Theorem 2 on random networks; with ``positive`` weights and inputs every neuron is active everywhere."""
+    """Compute Theorem 2 on random networks; with ``positive`` weights and inputs every neuron is always active."""
     rng = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:
@@ -94,7 +103,7 @@ def random_falls(positive: bool, networks: int = 200) -> Falls:
 
 
 def collapsed_falls(networks: int = 200) -> Tensor:
-    """The falls of class 2's bound neurons in networks with w2[c] = A h[c] (Eq. 2), where x_k . x > 0."""
+    """Return the falls of class 2's bound neurons in networks with w2[c] = A h[c] (Eq. 2), where x_k . x > 0."""
     rng = torch.Generator().manual_seed(0)
     found = []
     for _ in range(networks):

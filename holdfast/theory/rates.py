@@ -16,16 +16,16 @@ C = (1 - ALPHA) / ALPHA
 
 
 # ------------------------------------------------------------------------------------------------ Theorem 1
-class Problem(NamedTuple):
-    """What a client is given: phi1[0..L-1], phi2[0..L] and its model."""
+class RateProblem(NamedTuple):
+    """What a client's rates are computed from: phi1[0..L-1], phi2[0..L] and its model."""
 
     phi1: Tensor
     phi2: Tensor
     w: Tensor
 
 
-def problems(number: int = 80, size: int = 12, seed: int = 0) -> list[Problem]:
-    """Random ones with L = 1..8 epochs; the client is off the mean path."""
+def problems(number: int = 80, size: int = 12, seed: int = 0) -> list[RateProblem]:
+    """Return random problems with L = 1..8 epochs; the client is off the mean path."""
     rng = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -35,27 +35,27 @@ def problems(number: int = 80, size: int = 12, seed: int = 0) -> list[Problem]:
     for i in range(number):
         phi1, w0 = normal(1 + i % 8, size), normal(size)
         steps = torch.cat([torch.zeros(1, size, dtype=torch.float64), 0.1 * phi1.cumsum(0)])
-        found.append(Problem(phi1, w0 - steps, w0 + 0.3 * normal(size)))
+        found.append(RateProblem(phi1, w0 - steps, w0 + 0.3 * normal(size)))
     return found
 
 
-def rates(p: Problem) -> Tensor:
-    """The library's solution."""
+def rates(p: RateProblem) -> Tensor:
+    """Return the library's solution."""
     return solve(p.phi1, p.w - p.phi2[1:], ALPHA, 0)
 
 
-def path(p: Problem, eta: Tensor) -> Tensor:
-    """w[0..L] (Eq. 11)."""
+def path(p: RateProblem, eta: Tensor) -> Tensor:
+    """Return w[0..L] (Eq. 11)."""
     return torch.cat([p.w[None], p.w - (eta[:, None] * p.phi1).cumsum(0)])
 
 
-def objective(p: Problem, eta: Tensor) -> Tensor:
-    """Eq. 10 for one round."""
+def objective(p: RateProblem, eta: Tensor) -> Tensor:
+    """Return the objective of Eq. 10 for one round."""
     return ALPHA * (eta**2).sum() + (1 - ALPHA) * ((path(p, eta) - p.phi2) ** 2).sum()
 
 
-def minimised(p: Problem) -> Tensor:
-    """The minimiser of Eq. 10 by brute force: L-BFGS with autograd's gradients, from zero."""
+def minimised(p: RateProblem) -> Tensor:
+    """Return the minimiser of Eq. 10 by brute force: L-BFGS with autograd's gradients, from zero."""
     eta = torch.zeros(len(p.phi1), dtype=torch.float64, requires_grad=True)
     search = torch.optim.LBFGS(
         [eta], max_iter=500, tolerance_grad=1e-12, tolerance_change=1e-16, line_search_fn="strong_wolfe"
@@ -73,12 +73,12 @@ def minimised(p: Problem) -> Tensor:
 
 @cache
 def brute_force() -> Tensor:
-    """The minimisers of all the random problems, one after the other."""
+    """Return the minimisers of all random problems, one after the other."""
     return torch.cat([minimised(p) for p in problems()])
 
 
-def theorem1(p: Problem, eta: Tensor) -> Tensor:
-    """What Eq. 12 says the rates are, given the rates: eta is on both of its sides."""
+def theorem1(p: RateProblem, eta: Tensor) -> Tensor:
+    """Return the right side of Eq. 12, which has the rates on both sides."""
     L, w = len(eta), path(p, eta)
     sides = []
     for epoch in range(L):
@@ -87,20 +87,20 @@ def theorem1(p: Problem, eta: Tensor) -> Tensor:
     return torch.stack(sides)
 
 
-def last_rate(p: Problem) -> Tensor:
-    """Eq. 23: the rate of the last epoch, for L = 1."""
+def last_rate(p: RateProblem) -> Tensor:
+    """Return the rate of the last epoch for L = 1, by Eq. 23."""
     phi = p.phi1[-1]
     return C * (phi @ (p.w - p.phi2[-1])) / (1 + C * (phi @ phi))
 
 
 def least_eigenvalue(phi1: Tensor) -> float:
-    """The least eigenvalue of A as a share of the largest."""
+    """Return the least eigenvalue of A as a share of the largest."""
     values = torch.linalg.eigvalsh(system(phi1))
     return float(values[0] / values[-1])
 
 
 def fields(number: int) -> list[Tensor]:
-    """Random phi1 of 2 to 10 epochs in turns of three: any, with two directions only, almost parallel."""
+    """Return random phi1 of 2 to 10 epochs of three kinds in turn: any, in two directions only, almost parallel."""
     rng = torch.Generator().manual_seed(1)
     found = []
     for i in range(number):
@@ -111,6 +111,8 @@ def fields(number: int) -> list[Tensor]:
 
 # ------------------------------------------------------------------------------------------------ Algorithm 1
 class Sweeps(NamedTuple):
+    """What the sweeps of Alg. 1 do to the rates."""
+
     rates: Tensor  # [sweep + 1, L]
     error: float  # of (I + cA)^-1 cA eta as a description of a sweep
     factor: float  # the largest factor of the last sweep
@@ -118,7 +120,7 @@ class Sweeps(NamedTuple):
 
 @cache
 def fixed_point(sweeps: int = 1000) -> Sweeps:
-    """Alg. 1 of the paper on the small federation, without its early stop."""
+    """Run Alg. 1 of the paper on the small federation, without its early stop."""
     w = torch.zeros(feedback.CLASSES * (feedback.INPUTS + 1), dtype=torch.float64)
     eta = torch.full((feedback.EPOCHS,), feedback.LR, dtype=torch.float64)
     found, error = [eta], 0.0
@@ -136,7 +138,7 @@ def fixed_point(sweeps: int = 1000) -> Sweeps:
 
 @cache
 def stopped(epsilon: float = 1e-3) -> Tensor:
-    """The rates that the library's Alg. 1 gives with the paper's epsilon and no limit on the sweeps."""
+    """Return the rates of the library's Alg. 1 with the paper's epsilon and no limit on the sweeps."""
     w = torch.zeros(feedback.CLASSES * (feedback.INPUTS + 1), dtype=torch.float64)
     part = FedAgg(mode="fixed_point", epsilon=epsilon, sweeps=10**6)
     return part.consult(w, torch.tensor(feedback.LR, dtype=torch.float64), feedback.EPOCHS, feedback.visit)["eta"]

@@ -1,4 +1,4 @@
-"""Looking into a run: a part that changes nothing and keeps what the clients did."""
+"""A part that changes nothing and records what the clients did."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.training.round import Trainer
 
 @dataclass(frozen=True)
 class Recorder(Part):
-    """Keeps of the last round: every client's delta, its mean learning rate, and the server's update."""
+    """Records the last round: every client's delta and mean learning rate, and the server's update."""
 
-    name = "watch"
+    name = "recorder"
     internal = True
 
     def begin(self, c: Client) -> Tensors:
@@ -30,6 +30,6 @@ class Recorder(Part):
         return {"ids": r.ids, "deltas": r.deltas, "rates": r.uploads["rate"], "update": r.update}
 
 
-def seen(simulation: Trainer) -> Tensors:
-    """What the watch kept of the last round."""
+def recorded(simulation: Trainer) -> Tensors:
+    """Return what was recorded of the last round."""
     return simulation.server.states[Recorder.name]

@@ -1,9 +1,9 @@
 """FedNLR's Fig. 3: the temperature of every layer of its network.
 
-The figure is a drawing; the text says neither of which clients nor of which round it is. Here the network, vgg9, is
-looked at as initialised, on CIFAR-10 where it is at hand, and after the paper's local training (two epochs at rate
-0.01) of one client that has all the digits: pictures so small that this takes seconds. The temperatures are those of
-twenty clients, each from its first samples.
+The figure is a drawing, and the text names neither the clients nor the round. Here the network, vgg9, is measured as
+initialised, on CIFAR-10 if that is in the data folder, and after the paper's local training (two epochs at rate 0.01)
+of one client that has all the digits, which are small enough to train on in seconds. The temperatures are those of
+twenty clients, each computed from its first samples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from holdfast.theory.neuron_drift import images
 from holdfast.training.metrics import evaluate
 
 MODEL = "vgg9"
-CLIENTS, SPLIT, SAMPLES = 20, "dirichlet(0.3)", 32  # the samples of each client that are looked at
+CLIENTS, SPLIT, SAMPLES = 20, "dirichlet(0.3)", 32  # samples of each client that are used
 METHODS = ("fednlr", "fednlr-tables")
 TRAINED = "fednlr-tables"  # what trains the network
 SETTINGS = {"model": MODEL, "split": "iid", "epochs": 2, "batch": 16, "lr": 0.01, "device": "cpu"}
@@ -45,32 +45,34 @@ class LayerTemperatures(NamedTuple):
     T: dict[str, Tensor]  # method -> [client, layer]
 
     def mean(self, method: str) -> Tensor:
-        """[layer]: over the clients."""
+        """Return [layer]: the mean over the clients."""
         return self.T[method].mean(0)
 
     def hottest(self, method: str, among: int | None = None) -> int:
-        """The layer with the highest mean, counted from 1; of all, or up to ``among``, as a slice ends."""
+        """Return the layer with the highest mean, counted from 1; ``among`` is the end of a slice of the layers."""
         return 1 + int(self.mean(method)[:among].argmax())
 
     def share(self, method: str, layer: int) -> float:
-        """The share of the clients at which this layer is the hottest."""
+        """Return the share of the clients for which this layer is the hottest."""
         return float((self.T[method].argmax(1) == layer - 1).double().mean())
 
 
 # ------------------------------------------------------------------------------------------------ computation
 @cache
 def heats(data_dir: Path | None) -> tuple[LayerTemperatures, LayerTemperatures]:
-    """The network as initialised, and trained."""
+    """Return the temperatures of the network as initialised, and of the trained one."""
     return initial(images("cifar10", data_dir)), trained(load("digits"))
 
 
 def initial(data: DataSet) -> LayerTemperatures:
+    """Return the temperatures of the network as initialised."""
     shape, classes = tuple(data.x.shape[1:]), len(data.classes)
     net = Net(make(MODEL, shape, classes), shape, classes)
     return heat(data, "as initialised", net, net.initial)
 
 
 def trained(data: DataSet) -> LayerTemperatures:
+    """Return the temperatures of the network after one round."""
     config = Config().changed(data=data.name, clients=1, cohort=1, **SETTINGS)
     run = prepare_simulation(config, Method.parse(TRAINED), federate(data, str(SETTINGS["split"]), 1), None)
     run.play(1)
@@ -79,13 +81,24 @@ def trained(data: DataSet) -> LayerTemperatures:
 
 
 def heat(data: DataSet, model: str, net: Net, w: Tensor) -> LayerTemperatures:
+    """Return the temperatures of a network with some weights.
+
+    Args:
+        data: The data set, dealt to clients.
+        model: The network in words.
+        net: The network.
+        w: Its weights.
+
+    Returns:
+        The temperatures of every client.
+    """
     h = activations(net, w, federate(data, SPLIT, CLIENTS))
     T = {m: torch.stack([temperatures(own, spread(m, net), net.layout) for own in h]) for m in METHODS}
     return LayerTemperatures(data.name, model, net, T)
 
 
 def activations(net: Net, w: Tensor, federation: Federation) -> Tensor:
-    """[client, neuron]: the mean activations (Eq. 14)."""
+    """Return [client, neuron]: the mean activations (Eq. 14)."""
     found = []
     for client in federation.occupied:
         own = torch.from_numpy(federation.deal.client(client)[:SAMPLES])
@@ -95,7 +108,7 @@ def activations(net: Net, w: Tensor, federation: Federation) -> Tensor:
 
 
 def spread(method: str, net: Net) -> list[float]:
-    """mu of every layer (Eq. 17)."""
+    """Return mu of every layer (Eq. 17)."""
     (part,) = Method.parse(method).parts
     assert isinstance(part, FedNLR)
     return part.spreads(net.layout)
@@ -103,6 +116,7 @@ def spread(method: str, net: Net) -> list[float]:
 
 # ------------------------------------------------------------------------------------------------ in words
 def claims(data_dir: Path | None) -> list[Claim]:
+    """Compute and judge the claims about Fig. 3."""
     found = heats(data_dir)
     return [_widest(found[0].net), *(_hottest(heat, method) for heat in found for method in METHODS)]
 
@@ -114,7 +128,7 @@ def _widest(net: Net) -> Claim:
     return equal(
         f"Fig. 3: the second layer of {MODEL} has the most neurons of all layers (Sec. 7.3): the first layer that has",
         2, 1 + int(neurons.argmax()), 0,
-        f"{neurons[1]} channels of up to {neurons.max()} neurons; it has the most where every position of a channel "
+        f"{neurons[1]} channels of up to {neurons.max()} neurons; it has the most if every position of a channel "
         f"counts: {positions}",
     )  # fmt: skip
 
@@ -124,15 +138,15 @@ def _hottest(heat: LayerTemperatures, method: str) -> Claim:
     hidden = heat.hottest(method, among=-1)
     below = "" if found == hidden else f"; of the hidden layers it is layer {hidden}"
     return equal(
-        f"Fig. 3 on {heat.data}, {MODEL} {heat.model}, {method}: the second layer has the highest T: which has",
+        f"Fig. 3 on {heat.data}, {MODEL} {heat.model}, {method}: the second layer has the highest T: which does",
         2, found, 0,
-        f"layer {found} has it at {heat.share(method, found):.0%} of the {len(heat.T[method])} clients, layer 2 at "
+        f"layer {found} has it for {heat.share(method, found):.0%} of the {len(heat.T[method])} clients, layer 2 for "
         f"{heat.share(method, 2):.0%}{below}",
     )  # fmt: skip
 
 
 def tables(data_dir: Path | None) -> list[Grid]:
-    """The figure, as a row for every layer."""
+    """Return the figure as tables with a row for every layer."""
     return [_table(heat) for heat in heats(data_dir)]
 
 
@@ -146,5 +160,5 @@ def _table(heat: LayerTemperatures) -> Grid:
         (f"{number} {layer.name}", layer.neurons, *numbers)
         for number, layer, *numbers in zip(range(1, len(layers) + 1), layers, *columns, strict=True)
     ]
-    title = f"Fig. 3 on {heat.data}, {MODEL} {heat.model}: T of every layer, mean of the clients"
+    title = f"Fig. 3 on {heat.data}, {MODEL} {heat.model}: T of every layer, mean over the clients"
     return Grid(title, heading, rows)

@@ -2,7 +2,7 @@
 
 The model is f(x) = x [a, b]^T v. Client 1 has [1,0] -> 1 and moves (a, v), client 2 has [0,1] -> 1 and moves (b, v).
 The gradients are those of B.3 and B.5, ``v (av - 1)`` and ``a (av - 1)``: of the loss (av - 1)^2 / 2. Models are
-tensors [..., 3] of (a, b, v); all runs of an experiment are computed at once.
+tensors [..., 3] of (a, b, v); all runs of an experiment are computed together.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch import Tensor
 from holdfast.parts.fedbug import unfrozen
 
 SEEDS, ROUNDS, STEPS, LR = 50, 80, 50, 0.1  # B.6
-TINY = 1e-9  # discrepancies below are rounding
+TINY = 1e-9  # smaller discrepancies are rounding errors
 
 
 # ------------------------------------------------------------------------------------------------ gradient flow
 def flow(a: Tensor, v: Tensor, time: float = 40.0, step: float = 0.005) -> tuple[Tensor, Tensor]:
-    """Where gradient flow from (a, v) is after some time (Runge-Kutta of order four)."""
+    """Return where gradient flow from (a, v) is after some time (Runge-Kutta of order four)."""
 
     def slope(at: Tensor) -> Tensor:
         return (1 - at[0] * at[1]) * at.flip(0)
@@ -36,7 +36,7 @@ def flow(a: Tensor, v: Tensor, time: float = 40.0, step: float = 0.005) -> tuple
 
 
 def limit(a: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Where gradient flow from a, v > 0 ends: on av = 1, with a^2 - v^2 kept. Without the 1/2 that B.3 prints in front.
+    """Return where gradient flow from a, v > 0 ends: av = 1, with the same a^2 - v^2. B.3 prints one more factor 1/2.
 
     >>> a, v = limit(torch.tensor(2.0), torch.tensor(2.0))
     >>> float(a), float(v)
@@ -48,27 +48,27 @@ def limit(a: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def printed_limit(a: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """The same as B.3 prints it."""
+    """Return the same as B.3 prints it."""
     right = limit(a, v)
     return right[0] / 2, right[1] / 2
 
 
 def hessian(a: float, v: float) -> Tensor:
-    """Of |av - 1|^2, by autograd."""
+    """Return the Hessian of |av - 1|^2, by autograd."""
     at = torch.tensor([a, v], dtype=torch.float64)
     jacrev = torch.func.jacrev
-    found: Tensor = jacrev(jacrev(lambda w: (w[0] * w[1] - 1) ** 2))(at)
-    return found
+    second: Tensor = jacrev(jacrev(lambda w: (w[0] * w[1] - 1) ** 2))(at)
+    return second
 
 
 # ------------------------------------------------------------------------------------------------ rounds
 def starts(seeds: int = SEEDS) -> Tensor:
-    """(a, b, v), each uniform in [0, 2] (B.6)."""
+    """Return starts (a, b, v), each uniform in [0, 2] (B.6)."""
     return 2 * torch.rand(seeds, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def thawed(share: float, steps: int = STEPS) -> tuple[bool, ...]:
-    """Whether v moves in each local step of FedBug: M = 2 blocks, [a, b] below v."""
+    """Return whether v moves in each local step of FedBug: M = 2 blocks, [a, b] below v."""
     if share == 0:
         return (True,) * steps
     K = torch.tensor(steps)
@@ -76,7 +76,7 @@ def thawed(share: float, steps: int = STEPS) -> tuple[bool, ...]:
 
 
 def after_round(model: Tensor, moves: tuple[bool, ...], lr: float = LR) -> Tensor:
-    """The server's model after a round; ``moves[k]`` says whether v moves in step k.
+    """Return the server's model after a round; ``moves[k]`` says whether v moves in step k.
 
     >>> after_round(torch.tensor([2.0, 1.0, 1.0]), (False,), lr=0.5)  # a goes to 1.5, b stays
     tensor([1.7500, 1.0000, 1.0000])
@@ -95,7 +95,7 @@ def after_round(model: Tensor, moves: tuple[bool, ...], lr: float = LR) -> Tenso
 
 @cache
 def path(moves: tuple[bool, ...], rounds: int = ROUNDS, seeds: int = SEEDS) -> Tensor:
-    """The server's models after 0, 1, ... rounds, [rounds + 1, seeds, 3]."""
+    """Return the server's models after 0, 1, ... rounds, [rounds + 1, seeds, 3]."""
     models = [starts(seeds)]
     for _ in range(rounds):
         models.append(after_round(models[-1], moves))
@@ -103,41 +103,41 @@ def path(moves: tuple[bool, ...], rounds: int = ROUNDS, seeds: int = SEEDS) -> T
 
 
 def loss(model: Tensor) -> Tensor:
-    """The mean of the two clients' |av - 1|^2."""
+    """Return the mean of the two clients' |av - 1|^2."""
     a, b, v = model.unbind(-1)
     return ((a * v - 1) ** 2 + (b * v - 1) ** 2) / 2
 
 
 def discrepancy(model: Tensor) -> Tensor:
-    """|a - b| (Definition 1)."""
+    """Return |a - b| (Definition 1)."""
     return (model[..., 0] - model[..., 1]).abs()
 
 
 def cos2(model: Tensor) -> Tensor:
-    """cos^2 of the angle between a client's gradient, along (v, a), and the axis of v; the mean of both clients."""
+    """Return cos^2 of the angle between a client's gradient, along (v, a), and the axis of v; mean of both clients."""
     a, b, v = model.unbind(-1)
     return (a**2 / (a**2 + v**2) + b**2 / (b**2 + v**2)) / 2
 
 
 def bound(model: Tensor, frozen: int = 0, alpha: float = 0.0) -> Tensor:
-    """Theorems 1 and 2: (1 + m (1 + alpha) cos^2 theta) / 2, where m = (1 - lr v^2)^frozen."""
+    """Return the bound of Theorems 1 and 2: (1 + m (1 + alpha) cos^2 theta) / 2, where m = (1 - lr v^2)^frozen."""
     m = (1 - LR * model[..., 2] ** 2) ** frozen
     return (1 + m * (1 + alpha) * cos2(model)) / 2
 
 
 def ratio(model: Tensor, moves: tuple[bool, ...]) -> Tensor:
-    """The contraction of the discrepancy in one round from here (Definition 2)."""
+    """Return the contraction of the discrepancy in one round from here (Definition 2)."""
     return discrepancy(after_round(model, moves)) / discrepancy(model)
 
 
 @cache
 def visited(most: float = float("inf")) -> Tensor:
-    """The server's models along FedAvg's runs at which a ratio can be measured and whose loss is below ``most``."""
+    """Return the server's models of FedAvg's runs whose ratio can be measured and whose loss is below ``most``."""
     models = path(thawed(0))[:-1].reshape(-1, 3)
     return models[(discrepancy(models) > TINY) & (loss(models) < most)]
 
 
 def slack(model: Tensor, moves: tuple[bool, ...]) -> float:
-    """The smallest alpha with which the bound holds at all these models."""
+    """Return the smallest alpha with which the bound holds at all these models."""
     tight = bound(model, moves.count(False)) * 2 - 1
     return float(((ratio(model, moves) * 2 - 1) / tight - 1).max())

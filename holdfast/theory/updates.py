@@ -1,4 +1,4 @@
-"""FedMRUR's aggregation at work: the deltas and updates of rounds on the digits, and of random cohorts."""
+"""FedMRUR's aggregation: the deltas and updates of rounds on the digits, and of random cohorts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.method.part import Round
 from holdfast.models.net import Net
 from holdfast.parts.normalized import Normalized
 from holdfast.runs.setup import prepare_simulation
-from holdfast.theory.recorder import Recorder, seen
+from holdfast.theory.recorder import Recorder, recorded
 from holdfast.training.metrics import evaluate
 from holdfast.training.round import Trainer
 
@@ -27,7 +27,7 @@ SETTINGS = {
 
 
 def stretch(deltas: Tensor) -> Tensor:
-    """d = sum_i ||delta_i|| / ||sum_i delta_i|| (Theorem 1); clients are the last but one axis.
+    """Return d = sum_i ||delta_i|| / ||sum_i delta_i|| (Theorem 1); clients are the last but one axis.
 
     >>> stretch(torch.tensor([[3.0, 0.0], [0.0, 4.0]]))
     tensor(1.4000)
@@ -38,29 +38,31 @@ def stretch(deltas: Tensor) -> Tensor:
 
 
 class UpdateRounds(NamedTuple):
-    """What a run on the digits did, round by round."""
+    """The deltas and updates of a run, round by round."""
 
     deltas: Tensor  # [round, client, P]
     updates: Tensor  # [round, P]
 
 
 def simulation(method: str) -> Trainer:
+    """Return a run on the digits that records what the clients do."""
     return prepare_simulation(Config().changed(**SETTINGS), Method.parse(method) + Recorder(), None, None)
 
 
 @cache
 def played(method: str, rounds: int = ROUNDS) -> UpdateRounds:
+    """Train on the digits, and return every round's deltas and update."""
     run, deltas, updates = simulation(method), [], []
     for t in range(1, rounds + 1):
         run.play(t)
-        deltas.append(seen(run)["deltas"].double())
-        updates.append(seen(run)["update"].double())
+        deltas.append(recorded(run)["deltas"].double())
+        updates.append(recorded(run)["update"].double())
     return UpdateRounds(torch.stack(deltas), torch.stack(updates))
 
 
 def aggregated(deltas: Tensor) -> Tensor:
-    """The update that ``normalized`` makes of some deltas, [client, P]."""
-    clients, net = len(deltas), Net(nn.Linear(2, 2), (2,), 2)  # the aggregate looks at neither net nor counts
+    """Return the update that ``normalized`` makes of some deltas, [client, P]."""
+    clients, net = len(deltas), Net(nn.Linear(2, 2), (2,), 2)  # the aggregate uses neither net nor counts
     one, ids = torch.ones(clients, dtype=torch.int64), torch.arange(clients)
     weights = torch.full((clients,), 1 / clients, dtype=deltas.dtype)
     r = Round(deltas[0], deltas, ids, one, one, weights, torch.tensor(0.1), 1.0, clients, net)
@@ -68,7 +70,7 @@ def aggregated(deltas: Tensor) -> Tensor:
 
 
 def random_deltas(cohorts: int = 2000, clients: int = 10, size: int = 30) -> Tensor:
-    """Cohorts of vectors, from almost parallel ones to ones that point anywhere."""
+    """Return cohorts of vectors, from almost parallel to random directions."""
     rng = torch.Generator().manual_seed(0)
     common = torch.randn(cohorts, 1, size, generator=rng, dtype=torch.float64)
     own = torch.randn(cohorts, clients, size, generator=rng, dtype=torch.float64)
@@ -77,21 +79,21 @@ def random_deltas(cohorts: int = 2000, clients: int = 10, size: int = 30) -> Ten
 
 
 def signs() -> tuple[float, float, float]:
-    """The test loss at the first model, after w + update, and after w - update as Alg. 1 line 16 prints it."""
+    """Return the test loss at the first model, after w + update, and after w - update as Alg. 1 line 16 prints it."""
     run = simulation("normalized")
     w = run.server.w
     run.play(1)
-    update = seen(run)["update"]
+    update = recorded(run)["update"]
     here, forth, back = (evaluate(run.net, at, run.federation).loss for at in (w, w + update, w - update))
     return here, forth, back
 
 
 def length_error(run: UpdateRounds) -> float:
-    """How far the length of an update is from the mean length of its deltas, relatively; the worst of all rounds."""
+    """Return the largest relative difference between the length of an update and the mean length of its deltas."""
     mean = torch.linalg.vector_norm(run.deltas, dim=2).mean(1)
     return float((torch.linalg.vector_norm(run.updates, dim=1) / mean - 1).abs().max())
 
 
 def turn(run: UpdateRounds) -> float:
-    """How far an update is turned away from the mean of its deltas, as 1 - cosine; the worst of all rounds."""
+    """Return the largest 1 - cosine between an update and the mean of its deltas."""
     return float((1 - torch.cosine_similarity(run.updates, run.deltas.mean(1), dim=1)).abs().max())

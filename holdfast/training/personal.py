@@ -11,8 +11,6 @@ Classes without test samples are left out of the shares. Nothing is sent but the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,25 +19,11 @@ from holdfast.engines.choose import build
 from holdfast.engines.cohort import Cohort
 from holdfast.engines.local_training import LocalTraining
 from holdfast.method.method import Method
-from holdfast.method.part import Client, Part
+from holdfast.parts.only_head import OnlyHead
 from holdfast.training.metrics import evaluate
 from holdfast.training.simulation import Simulation
 
 AT_ONCE = 16  # clients whose copies are in memory at the same time
-
-
-@dataclass(frozen=True)
-class OnlyHead(Part):
-    """Freezes all layers but the classifier."""
-
-    name = "only-head"
-    paper = "Oh et al. 2022, FedBABU: Toward Enhanced Representation for Federated Image Classification"
-    internal = True
-
-    def rate(self, c: Client) -> Tensor:
-        return c.layout.head_mask().to(c.w0.dtype)
-
-
 TUNED = {"head": Method((OnlyHead(),)), "all": Method()}  # by the setting personal_what
 
 

@@ -11,7 +11,6 @@ from holdfast.core.tensors import PerPart
 from holdfast.method.method import Method
 from holdfast.method.part import Round
 from holdfast.models.net import Net
-from holdfast.parts.mean import Mean
 
 
 class Server:
@@ -28,9 +27,7 @@ class Server:
 
     def weights(self, n: Tensor) -> Tensor:
         """Return the weight of each client of a cohort in the mean, from their numbers of samples."""
-        part = self.method.single("aggregate")
-        uniform = part.weights == "uniform" if isinstance(part, Mean) else self.method.uniform
-        weights = torch.ones_like(n, dtype=torch.float64) if uniform else n.to(torch.float64)
+        weights = torch.ones_like(n, dtype=torch.float64) if self.method.uniform else n.to(torch.float64)
         return (weights / weights.sum()).to(self.w.dtype)
 
     def close(self, r: Round, uploads: PerPart) -> None:

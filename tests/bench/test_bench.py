@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands import call, good
+from helpers.commands import good, refused
 from helpers.places import ROOT
-from holdfast.bench import ceiling, cpu, scaling, startup, suites
+from holdfast.bench import cpu, hardware_limit, scaling, startup, suites
 from holdfast.bench.baseline_process import BaselineProcess
 from holdfast.bench.timing import Timing
 from holdfast.bench.workload import fastest, images, plain_round
 
 
 def text(rows: list[Timing]) -> str:
-    return "\n".join(row.told(before) for before, row in zip([None, *rows], rows, strict=False))
+    return "\n".join(row.text(before) for before, row in zip([None, *rows], rows, strict=False))
 
 
 def test_a_table_per_suite_and_no_columns_for_a_baseline_that_is_not_there():
@@ -37,8 +37,8 @@ def test_suites_are_printed_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(scaling, "rows", rows)
     suites.main(["scale", "--json", str(tmp_path / "found.json")])
-    told = capsys.readouterr().out
-    assert told.endswith(
+    printed = capsys.readouterr().out
+    assert printed.endswith(
         "\n\n**clients**\n\n| | Holdfast | |\n|---|---|---|\n| 100 | 1 ms |  |\n| 1000 | 1.5 ms |  |\n"
     )
     found = json.loads((tmp_path / "found.json").read_text())
@@ -53,9 +53,10 @@ def test_what_the_start_leaves_out_is_said(
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "none"))
     for args, folder in (([], tmp_path / "none"), (["--data-dir", str(tmp_path)], tmp_path)):
         suites.main(["start", *args])
-        told = capsys.readouterr().out
-        assert "| holdfast --help | 0.5 s |  |\n\nleft out: the first and second start on CIFAR-10" in told
-        assert f"which is not in {folder}; name its folder with --data-dir, or fetch it" in told
+        printed = capsys.readouterr().out
+        assert "| holdfast --help | 0.5 s |  |\n\nskipped: the first and second start on CIFAR-10" in printed
+        remedy = "give its folder with --data-dir, or fetch it: holdfast data fetch cifar10"
+        assert f"which is not in {folder}; {remedy}\n" in printed
 
 
 def test_the_start_on_data_that_is_there(
@@ -76,8 +77,8 @@ def test_the_start_on_data_that_is_there(
 
 
 def test_a_case_measures_both(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(ceiling, "multiply_rate", lambda *_: 1e9)
-    monkeypatch.setattr(ceiling, "copy_rate", lambda *_: 1e9)
+    monkeypatch.setattr(hardware_limit, "multiply_rate", lambda *_: 1e9)
+    monkeypatch.setattr(hardware_limit, "copy_rate", lambda *_: 1e9)
     fed = images((1, 8, 8), 20, 12)
     (row,) = cpu.case("linear", 1, {"vector": {"engine": "vector"}}, fed)
     assert row.base is not None
@@ -103,17 +104,23 @@ def test_memory_of_a_slice_is_measured():
     assert scaling.peak(4) >= 0
 
 
-def bad(*args: str) -> str:
-    said = call(*args)
-    assert said.code == 2
-    return said.err
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("cpuu",), "unknown suite 'cpuu'; did you mean cpu or gpu?"),
+        (("scale", "--json", "no/f.json"), "cannot write no/f.json: there is no folder no; create it first"),
+        (("scale", "--rounds", "x"), "--rounds must be two whole numbers such as 30,30, not x"),
+        (("gpu",), "the suite gpu needs a CUDA GPU, but PyTorch finds none: leave the suite out"),
+    ],
+)
+def test_bad_input(args: tuple[str, ...], message: str):
+    assert refused("bench", *args) == f"holdfast: {message}\n"
 
 
-def test_bad_input(tmp_path: Path):
-    assert "unknown suite 'cpuu'" in bad("bench", "cpuu")
-    assert "there is no folder" in bad("bench", "scale", "--json", str(tmp_path / "no" / "f.json"))
-    assert "two whole numbers" in bad("bench", "scale", "--rounds", "x")
-    assert "needs a CUDA GPU" in bad("bench", "gpu")
+@pytest.mark.usefixtures("elsewhere")
+def test_an_unknown_option_is_one_line():
+    assert refused("bench", "--fast").startswith("holdfast: unrecognized arguments: --fast; see: ")
 
 
 def test_help_names_the_suites():

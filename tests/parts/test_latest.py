@@ -1,4 +1,4 @@
-"""latest: the served model is the mean of the models with which all clients came back last."""
+"""latest: the served model is the mean of the last models that all clients returned."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,18 @@ from helpers.commands import Said, call, good, refused
 from helpers.comparisons import stamps
 from helpers.data_files import write_idx
 from helpers.places import ROOT
-from holdfast.comparison.result import StoredRun
+from holdfast.comparison.stored_run import StoredRun
 from holdfast.core.errors import HoldfastError
 from holdfast.reproduce.cells import TableSelection, cells, merged
-from holdfast.reproduce.claims import Outcome, outcomes, printed
+from holdfast.reproduce.claims import Outcome, outcomes, published_counts
 from holdfast.reproduce.markdown import LEAK, table_markdown
-from holdfast.reproduce.measure import PLAIN, REACHED, SAID, Measure
+from holdfast.reproduce.measure import PLAIN, REACHED, WORDS, Measure
 from holdfast.reproduce.paper import load_paper, shelf
 from holdfast.reproduce.reproduction import reproduce
 from holdfast.reproduce.results import page, stored
 from holdfast.reproduce.selection import choose
 from holdfast.reproduce.store import SHARED, read
+from holdfast.reproduce.table_schema import CellRecord, table_from_json
 
 TOY = """
 title = "Toy: a paper for tests (2026)"
@@ -191,7 +193,7 @@ def test_what_is_asked_for_must_be_in_one_table_only() -> None:
     assert choose("column", ["fedavg"], tables, "toy") == {"1": [], "2": [1]}
     assert choose("column", ["0%,FedAvg"], tables, "toy") == {"1": [0], "2": [1]}
     assert choose("column", ["3"], tables, "toy") == {"1": [], "2": [2]}
-    with pytest.raises(HoldfastError, match="no column '4' in the tables; they have at most 3; see: "):
+    with pytest.raises(HoldfastError, match="no column '4' in the tables; they have at most 3 columns; see: "):
         choose("column", ["4"], tables, "toy")
     with pytest.raises(HoldfastError, match="2-9"):  # a range is not cut
         choose("column", ["2-9"], tables, "toy")
@@ -203,19 +205,19 @@ ROWS = [f"CIFAR-10, {k}0% participation, {m}" for k in range(1, 9) for m in ("Fe
 @pytest.mark.parametrize(
     ("text", "wrong", "hint"),
     [
-        ("fedporx", "fedporx", "the closest: FedProx"),
+        ("fedporx", "fedporx", "closest: FedProx"),
         (
             "30% partizipation",
             "30% partizipation",
-            "the closest: 30% participation; 80% participation; 70% participation",
+            "closest: 30% participation; 80% participation; 70% participation",
         ),
-        ("CIFAR-10, 20% participation, FedAg", None, "the closest: CIFAR-10, 20% participation, FedAvg; CIFAR-10, "),
+        ("CIFAR-10, 20% participation, FedAg", None, "closest: CIFAR-10, 20% participation, FedAvg; CIFAR-10, "),
         ("Venus", "Venus", "known: CIFAR-10; 10% participation; FedAvg; FedProx; FedDyn; 20% participation; "),
         ("1,4,Venus", "Venus", "known: CIFAR-10; "),
-        ("25", "25", "it has 24"),
-        ("16-x", "16-x", "a range is two numbers, such as 2-5"),
-        ("3..5", "3..5", "a range is two numbers, such as 2-5"),
-        ("20-16", "20-16", "a range goes up: 16-20"),
+        ("25", "25", "it has 24 rows"),
+        ("16-x", "16-x", "write a range as two numbers, such as 2-5"),
+        ("3..5", "3..5", "write a range as two numbers, such as 2-5"),
+        ("20-16", "20-16", "write the range as 16-20"),
     ],
 )
 def test_a_row_that_is_not_there_is_answered_shortly(text: str, wrong: str | None, hint: str) -> None:
@@ -227,63 +229,123 @@ def test_a_row_that_is_not_there_is_answered_shortly(text: str, wrong: str | Non
     assert said.count(";") <= (4 if "known" not in hint else 14), "three guesses, or the pieces of the 24 names"
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('id = "II"', 'id = "1"', "the table '1' stands there twice"),
-        ("published = [nan, 31.0]", "published = [31.0]", "published has 1 numbers for 2 columns"),
-        ("published = [nan, 31.0]", 'published = ["a", 31.0]', "must be numbers"),
-        ('name = "IID, FedProx, the usual"', 'name = "IID, FedAvg"', "stands there twice"),
-        ('measure = "last5"', 'measure = "last0"', "unknown measure 'last0'"),
-        ('measure = "last5"', 'measure = "rounds_to"', "unknown measure 'rounds_to'"),
-        ('expect = ["40% > 0%"]', 'expect = ["40% > 1%"]', "table 1: expect '40% > 1%' must be 'A > B'"),
-        ('expect = ["40% > 0%"]', 'expect = ["40% beats 0%"]', "table 1: expect '40% beats 0%' must be 'A > B'"),
-        ('name = "on Mars"', 'name = "40%"', "'40%' is both a row and a column"),
-        ('{ name = "40%"', '{ name = "40%", variant_of = "30%"', "column '40%': variant_of must name a printed column"),
-        ('expect = ["40% > 0%"]', 'needs = "all but some"', "needs must be all, most"),
-        ('caption = "Accuracy of two methods"', 'captoin = "x"', "did you mean caption"),
-        ('caption = "Accuracy of two methods"', "", "caption"),
-        ("[scale.smoke]", "[scale.tiny]", "unknown scale"),
-        ('title = "Toy', 'title = Toy"', "is not TOML"),
-        ('theory = "fedbug"', "", "needs columns and rows"),
-    ],
+KNOWN_MEASURES = (
+    "known: final, best, curve, personal, by_class, kappa, rho, seconds, seconds_per_round, bytes, last5, "
+    "rounds_to(0.6), seconds_to(0.6), bytes_to(0.6), drift.<name>"
 )
-def test_a_bad_file_is_one_line(toy: Path, old: str, new: str, said: str) -> None:
+FORMS = "must be 'A > B', 'A >= B', 'A > all' or 'A > number', of columns or of rows"
+USUAL = "table 1, row 'IID, FedProx, the usual'"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('id = "II"', 'id = "1"', "toy.toml: the table '1' appears twice; rename one of them"),
+        (
+            "published = [nan, 31.0]", "published = [31.0]",
+            f"toy.toml, {USUAL}: published must have one number for each of the 2 columns, not 1",
+        ),
+        (
+            "published = [nan, 31.0]", 'published = ["a", 31.0]',
+            f"toy.toml, {USUAL}: published and spread must be numbers; write nan where the paper prints none",
+        ),
+        (
+            "spread = [0.5, nan]", "spread = [-0.5, nan]",
+            "toy.toml, table 1, row 'IID, FedAvg': spread must be at least 0; write nan where the paper prints none",
+        ),
+        (
+            'name = "IID, FedProx, the usual"', 'name = "IID, FedAvg"',
+            "toy.toml, table 1: the row 'IID, FedAvg' appears twice; rename one of them",
+        ),
+        ('measure = "last5"', 'measure = "last0"', f"toy.toml, table 1: unknown measure 'last0'; {KNOWN_MEASURES}"),
+        (
+            'measure = "last5"', 'measure = "rounds_to"',
+            f"toy.toml, table 1: unknown measure 'rounds_to'; {KNOWN_MEASURES}",
+        ),
+        ('expect = ["40% > 0%"]', 'expect = ["40% > 1%"]', f"toy.toml, table 1: expect '40% > 1%' {FORMS}"),
+        ('expect = ["40% > 0%"]', 'expect = ["40% beats 0%"]', f"toy.toml, table 1: expect '40% beats 0%' {FORMS}"),
+        (
+            'name = "on Mars"', 'name = "40%"',
+            "toy.toml, table 1: '40%' is both a row and a column; rename one of them",
+        ),
+        (
+            '{ name = "40%"', '{ name = "40%", variant_of = "30%"',
+            "toy.toml, table 1, column '40%': variant_of must name a published column, not '30%'",
+        ),
+        (
+            'expect = ["40% > 0%"]', 'needs = "all but some"',
+            "toy.toml, table 1: needs must be all, most or 'all but N', not 'all but some'",
+        ),
+        (
+            'caption = "Accuracy of two methods"', 'captoin = "x"',
+            "unknown key in toy.toml, table 1 'captoin'; did you mean caption or claim?",
+        ),
+        ('caption = "Accuracy of two methods"', "", "toy.toml, table 1: the key 'caption' is missing; add it"),
+        ("[scale.smoke]", "[scale.tiny]", "unknown scale in toy.toml 'tiny'; known: small, smoke"),
+        (
+            'title = "Toy', 'title = Toy"',
+            "papers/toy.toml is not valid TOML: Invalid value (at line 2, column 9)",
+        ),
+        (
+            'theory = "fedbug"', "",
+            "toy.toml, table fig1: needs columns and rows, or a key absent or theory that says why it has none",
+        ),
+    ],
+)  # fmt: skip
+def test_a_bad_file_is_one_line(toy: Path, old: str, new: str, message: str) -> None:
     assert old in TOY
     (toy / "toy.toml").write_text(TOY.replace(old, new))
-    assert said in refused("reproduce", "toy", "--papers", "papers", "--scale", "smoke")
+    assert refused("reproduce", "toy", "--papers", "papers", "--scale", "smoke") == f"holdfast: {message}\n"
+
+
+LIST = "see: holdfast reproduce toy --list"
+NO_DATA = (
+    "nothing can be run: data not found in {here}/data for 2 cells: cifar100 (2); give its folder with --data-dir, or "
+    "fetch it: holdfast data fetch cifar100 (see: holdfast data list)"
+)
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
-        (("tory",), "did you mean toy"),
-        (("toy", "--table", "7"), "has no table '7'; known: 1, II, fig1; see: holdfast reproduce toy --list"),
-        (("toy", "--table", "fig2"), "has no table 'fig2'; known: 1, II, fig1; see"),
+        (("tory",), "unknown paper 'tory'; did you mean toy?"),
+        (("toy", "--table", "7"), f"toy has no table '7'; known: 1, II, fig1; {LIST}"),
+        (("toy", "--table", "fig2"), f"toy has no table 'fig2'; known: 1, II, fig1; {LIST}"),
         (
             ("toy", "--table", "1", "--rows", "Venus"),
-            "known: IID, FedAvg; IID, FedProx, the usual; on Mars; CIFAR-100; see",
+            f"no row 'Venus' in table 1; known: IID, FedAvg; IID, FedProx, the usual; on Mars; CIFAR-100; {LIST}",
         ),
-        (("toy", "--table", "1", "--columns", "99%"), "no column '99%' in table 1; known: 0%; 40%"),
-        (("toy", "--table", "fig1", "--rows", "easy"), "no row 'easy' in table fig1; it has 0"),
-        (("toy", "--rows", "easy", "--columns", "40%"), "no table has both these rows and these columns"),
-        (("toy", "--collect", "--out", "nowhere"), "nothing was run in nowhere"),
-        (("toy", "--table", "1", "--rows", "4"), "the data of 2 cells is not in"),
-        (("toy", "--table", "1", "--rows", "3-4"), "cifar100 (2); name its folder with --data-dir, or fetch it: "),
-        (("toy", "--scale", "huge"), "unknown scale 'huge'"),
-        (("toy", "--seeds", "0"), "seeds must be"),
-        (("toy", "--seeds", "many"), "invalid int value"),
-        (("toy", "--jobs", "0"), "jobs must be"),
-        (("toy", "--set", "lr"), "expected key=value"),
-        (("toy", "--set", "lrr=1"), "did you mean lr"),
-        (("toy", "--set", "lr=-1"), "lr must be"),
-        (("toy", "--set", "seed=1"), "seed is not a setting"),
-        (("toy", "--frobnicate"), "unrecognized arguments"),
-        ((), "needs a paper"),
+        (("toy", "--table", "1", "--columns", "99%"), f"no column '99%' in table 1; known: 0%; 40%; {LIST}"),
+        (("toy", "--table", "fig1", "--rows", "easy"), f"no row 'easy' in table fig1; it has 0 rows; {LIST}"),
+        (("toy", "--rows", "easy", "--columns", "40%"), f"no table has both these rows and these columns; {LIST}"),
+        (
+            ("toy", "--collect", "--out", "nowhere"),
+            "nothing was run in nowhere: choose another --out, or leave --collect out to run it",
+        ),
+        (("toy", "--table", "1", "--rows", "4"), NO_DATA),
+        (("toy", "--table", "1", "--rows", "3-4"), NO_DATA),
+        (("toy", "--scale", "huge"), "unknown scale 'huge'; known: full, small, smoke"),
+        (("toy", "--seeds", "0"), "seeds must be a whole number of at least 1, not 0"),
+        (("toy", "--seeds", "many"), "argument --seeds: invalid int value: 'many'; see: holdfast reproduce --help"),
+        (("toy", "--jobs", "0"), "jobs must be a whole number of at least 1, not 0"),
+        (("toy", "--set", "lr"), "--set lr: expected KEY=VALUE"),
+        (("toy", "--set", "lrr=1"), "unknown setting 'lrr'; did you mean lr?"),
+        (
+            ("toy", "--set", "lr=-1"),
+            "toy, table 1, IID, FedAvg / 0%: run: lr must be a number above 0, not -1.0",
+        ),
+        (
+            ("toy", "--set", "seed=1"),
+            "seed cannot be set in a reproduction: the paper's table decides it; leave it out",
+        ),
+        (("toy", "--frobnicate"), "unrecognized arguments: --frobnicate; see: holdfast reproduce --help"),
+        ((), "reproduce needs a paper; see: holdfast reproduce --list"),
     ],
 )
-def test_bad_input_is_one_line(toy: Path, args: tuple[str, ...], said: str) -> None:
-    assert said in refused("reproduce", "--papers", "papers", *args)
+def test_bad_input_is_one_line(toy: Path, args: tuple[str, ...], message: str) -> None:
+    line = refused("reproduce", "--papers", "papers", *args)
+    line = re.sub("see: .* reproduce --help", "see: holdfast reproduce --help", line)  # tests have another name
+    assert line == f"holdfast: {message.format(here=toy.parent)}\n"
 
 
 def test_the_list_names_everything(toy: Path) -> None:
@@ -295,9 +357,9 @@ def test_the_list_names_everything(toy: Path) -> None:
         "scale small: rounds=3", "holdfast theory fedbug", "setting: data=digits", "Nothing is left open.",
     ):  # fmt: skip
         assert word in text
-    assert text.endswith("\n\nThe data of 2 cells is not here: cifar100 (2); see: holdfast data list\n")
-    assert text.count("not here") == 1
-    assert "not here" not in rep("--list", "--table", "II").out
+    assert text.endswith("\n\nData not found for 2 cells: cifar100 (2); see: holdfast data list\n")
+    assert text.count("not found") == 1
+    assert "not found" not in rep("--list", "--table", "II").out
 
 
 # -- running --------------------
@@ -311,7 +373,7 @@ def test_published_ours_and_the_difference(toy: Path) -> None:
     assert (first[0]["published"], first[0]["spread"], first[1]["spread"]) == (20.0, 0.5, None)
     assert (second[0]["published"], second[0]["difference"], second[0]["status"]) == (None, None, "run")
     assert [(c["status"], c["why"]) for c in mars] == [("absent", "no data from there")] * 2
-    assert [(c["status"], c["why"]) for c in cifar] == [("data absent", "cifar100 is not here")] * 2
+    assert [(c["status"], c["why"]) for c in cifar] == [("data absent", "cifar100 was not found")] * 2
     assert "ours" not in cifar[0]
     assert one["reproduction"]
     text = Path("here/reproduce.md").read_text()
@@ -319,7 +381,7 @@ def test_published_ours_and_the_difference(toy: Path) -> None:
     assert f"| 20 ± 0.5 | {sum(want) / 2:.2f} ± " in text
     assert "FULL SCALE, the paper's setting" in text
     assert "Accuracy of two methods\n" in text
-    assert "The data of 2 cells is not here: cifar100 (2). 2 cells were not run: no data from there.\n" in text
+    assert "Data not found for 2 cells: cifar100 (2). 2 cells were not run: no data from there.\n" in text
     assert "| CIFAR-100 |" not in text, "what is absent is counted, not listed"
 
 
@@ -328,27 +390,27 @@ def test_what_is_told_is_what_was_asked_for(toy: Path) -> None:
     said = rep("--table", "1", "--rows", "2", "--columns", "40%", "--scale", "full", "--out", "here")
     assert said.out.count("\n| IID") == 1, "row 1 shares its runs with table II, and was not asked for"
     assert "| IID, FedProx, the usual | 40% | " in said.out
-    assert "\n7 cells were not asked for.\n" in said.out
+    assert "\n7 cells were not requested.\n" in said.out
     assert "cifar100" not in said.out
-    assert "printed: " not in said.out, "a comparison needs both columns"
+    assert "published numbers: " not in said.out, "a comparison needs both columns"
     (one,) = tables("--table", "1", "--rows", "2", "--columns", "40%", "--scale", "full", "--out", "here")
     assert (one["columns"], [row["name"] for row in one["rows"]]) == (["40%"], ["IID, FedProx, the usual"])
     assert [[c["method"] for c in row["cells"]] for row in one["rows"]] == [["prox(0.01)+fedbug(0.4)"]]
     assert (one["expect"], one["not_asked"]) == ([], 7)
-    stored = {t["table"]: t for t in read(Path("here/reproduce.json"))}
-    statuses = [[c["status"] for c in row["cells"]] for row in stored["1"]["rows"]]
+    stored = {t.table: t for t in read(Path("here/reproduce.json"))}
+    statuses = [[c.status for c in row.cells] for row in stored["1"].rows]
     assert statuses == [["run", "not run"], ["not run", "run"], ["absent"] * 2, ["data absent"] * 2]
-    assert stored["1"]["expect"] == ["40% > 0%"]
+    assert stored["1"].expect == ["40% > 0%"]
     kept = Path("here/reproduce.md").read_text()
     assert "| IID, FedAvg | 0% | " in kept
-    assert "2 cells were not run. The data of 2 cells is not here: cifar100 (2)." in kept
+    assert "2 cells were not run. Data not found for 2 cells: cifar100 (2)." in kept
 
 
 def test_a_claim_about_a_part_says_so(toy: Path) -> None:
     said = rep("--table", "1", "--rows", "1", "--scale", "full", "--out", "here")
-    assert " in the cells asked for: " in said.out
-    assert "printed: 1 of 1." in said.out
-    assert "in the cells asked for" not in Path("here/reproduce.md").read_text()
+    assert " in the requested cells: " in said.out
+    assert "published numbers: 1 of 1." in said.out
+    assert "in the requested cells" not in Path("here/reproduce.md").read_text()
 
 
 def test_tables_without_the_rows_are_left_out(toy: Path) -> None:
@@ -357,7 +419,7 @@ def test_tables_without_the_rows_are_left_out(toy: Path) -> None:
     assert "table II" in said.out
     assert "table 1:" not in said.out
     assert "no such rows or columns in table 1\n" in said.err
-    assert [t["table"] for t in read(Path("here/reproduce.json"))] == ["II"]
+    assert [t.table for t in read(Path("here/reproduce.json"))] == ["II"]
     assert "no such rows" not in rep("--rows", "easy", "--out", "here").err, "no table was named"
 
 
@@ -366,7 +428,7 @@ def test_other_seeds_are_kept(toy: Path) -> None:
     (one,) = tables("--table", "1", "--rows", "1", "--out", "here")
     assert one["rows"][0]["cells"][0]["seeds"] == [0]
     (kept,) = read(Path("here/reproduce.json"))
-    assert kept["rows"][0]["cells"][0]["seeds"] == [0, 1]
+    assert kept.runs[0].seeds == [0, 1]
 
 
 def test_runs_from_elsewhere_need_no_data_here(toy: Path) -> None:
@@ -395,7 +457,7 @@ def test_what_is_cut_off_names_the_command_that_goes_on(toy: Path) -> None:
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     command = f"python -m holdfast.reproduce {shlex.join(args)} --out here"
-    assert f"stopped; go on with: {command}\n" in said
+    assert f"stopped; resume with: {command}\n" in said
 
 
 def test_other_scales_are_never_called_a_reproduction(toy: Path) -> None:
@@ -406,14 +468,14 @@ def test_other_scales_are_never_called_a_reproduction(toy: Path) -> None:
     said = rep("--table", "1", "--rows", "1", "--scale", "smoke", "--out", "smoke")
     assert "SMOKE TEST" in said.out
     assert "Accuracy of two methods (in the paper; here: digits, linear)\n" in said.out
-    assert "Thawing helps. **not tested**; printed: 1 of 1." in said.out
+    assert "Thawing helps. **not tested**; published numbers: 1 of 1." in said.out
     (one,) = read(Path("smoke/reproduce.json"))
-    assert one["rows"][0]["cells"][0]["difference"] is None
+    assert one.runs[0].difference is None
     said = rep("--table", "1", "--rows", "1", "--scale", "full", "--set", "rounds=2", "--out", "changed")
     assert "CHANGED, rounds = 2" in said.out
     assert "ours (full, changed: not a reproduction)" in said.out
     (one,) = read(Path("changed/reproduce.json"))
-    assert not one["reproduction"]
+    assert not one.reproduction
     (one,) = tables("--table", "1", "--rows", "1", "--scale", "full", "--set", "precision=fp64", "--device", "cpu")
     assert one["reproduction"], "arithmetic is told, and changes nothing of the setting"
     assert one["changed"] == {"precision": "fp64"}
@@ -429,8 +491,10 @@ def test_never_is_infinity_and_claims_follow_the_stated_rule(toy: Path) -> None:
     assert easy[1]["ours"]["mean"] == pytest.approx(hard[1]["ours"]["mean"])
     assert "| ∞ | ∞ | – |" in Path("here/reproduce.md").read_text()
     assert "| 1 | 1 | +0 |" in Path("here/reproduce.md").read_text(), "rounds are whole"
-    assert outcomes(two)[0] == Outcome("holds partly", seen=1, tested=2, pairs_run=2, pairs=2), "kappa is the same"
-    assert printed(two) == (1, 1), "fewer rounds are better"
+    assert outcomes(table_from_json(two))[0] == Outcome("holds partly", passed=1, tested=2, pairs_run=2, pairs=2), (
+        "kappa is the same"
+    )
+    assert published_counts(table_from_json(two)) == (1, 1), "fewer rounds are better"
 
 
 @pytest.mark.parametrize(("text", "mean"), [("last2", 0.35), ("curve", 0.25), ("last9", 0.25)])
@@ -451,10 +515,10 @@ def test_nothing_is_run_twice(toy: Path) -> None:
     assert len(folders) == 4, "two methods, with and without FedBug; table II is FedAvg again"
     tables("--out", "here", "--collect", "--note", "Looked at again.")
     assert stamps("here") == after
-    assert {t["made"]["note"] for t in read(Path("here/reproduce.json"))} == {"Looked at again."}
+    assert {t.remark for t in read(Path("here/reproduce.json"))} == {"Looked at again."}
     tables("--out", "here", "--collect")
-    assert {t["made"]["note"] for t in read(Path("here/reproduce.json"))} == {"Looked at again."}
-    assert [t["table"] for t in read(Path("here/reproduce.json"))] == ["1", "II", "fig1"]
+    assert {t.remark for t in read(Path("here/reproduce.json"))} == {"Looked at again."}
+    assert [t.table for t in read(Path("here/reproduce.json"))] == ["1", "II", "fig1"]
     assert "analytical: computed by `holdfast theory fedbug`" in Path("here/reproduce.md").read_text()
 
 
@@ -471,11 +535,11 @@ def test_the_numbers_are_of_when_and_where_they_were_run(toy: Path) -> None:
     (one,) = tables("--table", "1", "--rows", "2", "--seeds", "2", "--out", "here", "--note", "Of two days.")
     assert [len(c["made"]) for c in one["rows"][0]["cells"]] == [2, 2], "one for every seed"
     (kept,) = read(Path("here/reproduce.json"))
-    old = kept["rows"][0]["cells"][0]["made"]
+    old = kept.runs[0].made
     assert [{name: made[name] for name in elsewhere} for made in old] == [elsewhere]
     today, cells = date.today().isoformat(), "(2 cells)"
     assert (
-        f"\n\nMade 2001-01-01 (1 cell) and {today} {cells} on Abacus (1 cell) and cpu {cells}, "
+        f"\n\nMeasured 2001-01-01 (1 cell) and {today} {cells} on Abacus (1 cell) and cpu {cells}, "
         f"torch 1.0 (1 cell) and {torch.__version__} {cells}, commit "
     ) in Path("here/reproduce.md").read_text()
 
@@ -486,20 +550,20 @@ def test_what_is_not_known_of_a_run_is_not_told(toy: Path) -> None:
     for file in summaries("here"):
         known = {k: v for k, v in json.loads(file.read_text()).items() if k not in ("date", "torch", "commit")}
         file.write_text(json.dumps(known))
-    assert "\n\nMade on cpu.\n" in rep(*args, "--collect").out
+    assert "\n\nMeasured on cpu.\n" in rep(*args, "--collect").out
     for file in summaries("here"):
         known = json.loads(file.read_text())
         del known["device"], known["holdfast"]
         file.write_text(json.dumps(known))
-    assert "Made" not in rep(*args, "--collect").out
+    assert "Measured" not in rep(*args, "--collect").out
     assert rep(*args, "--collect", "--note", "From an attic.").out.endswith("\n\nFrom an attic.\n\n")
 
 
 def test_where_nothing_was_run_nothing_was_made(toy: Path) -> None:
     tables("--table", "1", "--rows", "1", "--out", "here", "--note", "Digits are small.")
     said = rep("--table", "1,II,fig1", "--rows", "2", "--columns", "2", "--collect", "--out", "here", "--note", "x").out
-    assert "Made" not in said.partition("table II")[0]
-    assert "Made" not in rep("--table", "fig1", "--out", "here", "--note", "x").out
+    assert "Measured" not in said.partition("table II")[0]
+    assert "Measured" not in rep("--table", "fig1", "--out", "here", "--note", "x").out
 
 
 def test_collect_runs_nothing(toy: Path) -> None:
@@ -541,7 +605,9 @@ def test_a_killed_reproduction_goes_on(toy: Path) -> None:
 def test_other_folders_are_left_alone(toy: Path) -> None:
     Path("mine").mkdir()
     Path("mine/thesis.txt").write_text("years of work")
-    assert "holds no reproduce.json" in refused("reproduce", "toy", "--papers", "papers", "--out", "mine")
+    assert refused("reproduce", "toy", "--papers", "papers", "--out", "mine") == (
+        "holdfast: mine is not empty and holds no reproduce.json: choose another --out\n"
+    )
 
 
 BLOCK = """
@@ -612,24 +678,25 @@ def test_every_table_runs_at_smoke_scale(paper: str, table: str, shared: Path) -
     found = reproduce(paper, table, scale="smoke", out=shared / paper, light=True)
     assert found.finished
     (one,) = found.tables
-    statuses = {c["status"] for row in one["rows"] for c in row["cells"]}
+    statuses = {c.status for c in one.cells}
     assert statuses <= {"run", "absent"}, statuses
-    assert statuses or one["why_not"]
-    for row in one["rows"]:
-        for c in row["cells"]:
-            if c["status"] == "run":
-                check_values(c, shared / paper)
+    assert statuses or one.why_not
+    for c in one.cells:
+        if c.status == "run":
+            check_values(c, shared / paper)
 
 
-def check_values(c: dict[str, Any], out: Path) -> None:
+def check_values(c: CellRecord, out: Path) -> None:
     """Every number is there; only a target that the run's best round misses was never reached."""
-    target = re.search(r"_to\((.+)\)", c["measure"])
-    for seed, value in zip(c["seeds"], c["ours"]["values"], strict=True):
-        lines = (out / c["folder"] / f"seed-{seed}" / "history.jsonl").read_text().splitlines()
+    assert c.runs is not None
+    assert c.runs.ours is not None
+    target = re.search(r"_to\((.+)\)", c.runs.measure)
+    for seed, value in zip(c.runs.seeds, c.runs.ours.values, strict=True):
+        lines = (out / c.runs.folder / f"seed-{seed}" / "history.jsonl").read_text().splitlines()
         best = max(json.loads(line)["test_accuracy"] for line in lines)
         missed = target is not None and best < float(target[1])
-        assert (value is None) == missed, (c["method"], c["measure"], best, value)
-        assert missed or math.isfinite(value)
+        assert (value is None) == missed, (c.method, c.runs.measure, best, value)
+        assert missed or (value is not None and math.isfinite(value))
 
 
 def test_only_what_leaks_is_said_to(shared: Path) -> None:
@@ -653,17 +720,18 @@ def test_the_results_page_of_a_toy(toy: Path) -> None:
     text = page(stored(Path("results")))
     assert "\n| --- | --- | --- | ---: | ---: | ---: | --- |\n" in text, "table, claim, verdict and scale are words"
     for word in (
-        "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods", "is not here: cifar100 (2)",
-        "| toy, fig1 | Theory agrees. | **not tested** |", "Digits are small.", "FULL SCALE", "Made 2",
+        "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods",
+        "Data not found for 2 cells: cifar100 (2)",
+        "| toy, fig1 | Theory agrees. | **not tested** |", "Digits are small.", "FULL SCALE", "Measured 2",
     ):  # fmt: skip
         assert word in text
     assert page([]).endswith("No results are stored yet.\n")
     assert text.count("Digits are small.") == 1, "all tables have this note"
     one, *rest = stored(Path("results"))
-    mixed = page([one | {"made": {"note": "Letters are not."}}, *rest])
+    mixed = page([replace(one, remark="Letters are not."), *rest])
     assert (mixed.count("Letters are not."), mixed.count("Digits are small.")) == (1, 1), "of the two that were run"
     assert "**, at small scale |" in page(
-        [t | {"scale": "small", "reproduction": False} for t in stored(Path("results"))]
+        [replace(t, scale="small", reproduction=False) for t in stored(Path("results"))]
     )
 
 
@@ -672,7 +740,8 @@ def test_the_results_page_is_written_by_a_command(toy: Path) -> None:
     code = [sys.executable, "-m", "holdfast.reproduce.results"]
     bad = subprocess.run(code, capture_output=True, text=True)
     assert (bad.returncode, bad.stderr.splitlines()[-1]) == (
-        2, "python -m holdfast.reproduce.results: error: . has no folders results and docs",
+        2, "python -m holdfast.reproduce.results: error: . must have the folders results and docs: run it in the root "
+        "of the repository",
     )  # fmt: skip
     for name in ("results", "docs"):
         Path(name).mkdir()
@@ -683,7 +752,9 @@ def test_the_results_page_is_written_by_a_command(toy: Path) -> None:
 
 def test_tables_of_a_newer_version_are_refused(toy: Path) -> None:
     Path("later.json").write_text('{"format": 99, "tables": []}')
-    with pytest.raises(HoldfastError, match=r"later\.json was made by a newer Holdfast"):
+    with pytest.raises(
+        HoldfastError, match=r"^later\.json was written by a newer Holdfast: upgrade Holdfast to read it$"
+    ):
         read(Path("later.json"))
 
 
@@ -698,7 +769,7 @@ def test_tables_of_the_first_format_can_be_read(toy: Path) -> None:
     assert "\n\nAn attic.\n" in text
     assert "2001" not in text, "that was when a command ended, not when a cell was run"
     rep("--table", "II", "--out", "here")
-    assert [t["made"]["note"] for t in read(file)] == ["An attic.", ""]
+    assert [t.remark for t in read(file)] == ["An attic.", ""]
     assert "An attic." in rep("--table", "1", "--out", "here", "--collect").out
 
 
@@ -719,7 +790,7 @@ def test_what_is_measured_is_said_in_words(toy: Path) -> None:
 
 def test_every_measure_has_words() -> None:
     for name in (*PLAIN, *REACHED):
-        assert name in SAID
+        assert name in WORDS
 
 
 def test_cells_that_share_a_run_are_explained(toy: Path) -> None:

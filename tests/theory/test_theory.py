@@ -39,7 +39,7 @@ def claims(paper: str) -> list[Claim]:
     return import_module(f"holdfast.theory.{paper}").claims(NO_DATA)
 
 
-# What the papers say and is not so: one word of the claim each. Everything else must hold.
+# What the papers say and is not true: some words of each claim. Everything else must hold.
 FALSE = {
     "fedbug": (
         "as printed in B.3",
@@ -144,7 +144,7 @@ def test_theorem_2_at_an_inactive_neuron():
 def test_falls_of_bound_neurons():
     before = real([4.0, 0.0, 1.0], [1.0, 2.0, 3.0])  # neuron 0 is bound to class 0, the others to class 1
     after = torch.stack([before, before - real([0.0, 0.0, 0.0], [5.0, 1.0, 1.0])])
-    run = neuron_drift.Drift(1, 0.9, before, torch.tensor([1, 0]), {"fedavg": after}, 0)
+    run = neuron_drift.NeuronDrift(1, 0.9, before, torch.tensor([1, 0]), {"fedavg": after}, 0)
     assert run.bound.tolist() == [[True, False, False], [False, True, True]]
     assert run.falls("fedavg").tolist() == [[0, 0], [0, pytest.approx(2 / 5)]]
     assert run.pairs("fedavg").tolist() == [0, pytest.approx(2 / 5)]  # client 0 on class 0, client 1 on class 1
@@ -180,7 +180,9 @@ def test_temperatures_of_the_network_as_initialised():
 
 
 def test_the_hottest_layer():
-    heat = temperature.Heat("", "", None, {"fednlr": real([1.0, 3.0, 4.0], [1.0, 5.0, 2.0], [0.0, 2.0, 9.0])})
+    heat = temperature.LayerTemperatures(
+        "", "", None, {"fednlr": real([1.0, 3.0, 4.0], [1.0, 5.0, 2.0], [0.0, 2.0, 9.0])}
+    )
     assert heat.mean("fednlr").tolist() == pytest.approx([2 / 3, 10 / 3, 5])
     assert (heat.hottest("fednlr"), heat.hottest("fednlr", among=-1)) == (3, 2)
     assert [heat.share("fednlr", layer) for layer in (1, 2, 3)] == pytest.approx([0, 1 / 3, 2 / 3])
@@ -215,7 +217,7 @@ def test_neurons_bound_by_definition_1():
 
 # -- FedAgg ----------------------------------------------------------------------------------------------------------
 def test_rate_of_one_epoch():
-    p = rates.Problem(phi1=real([1.0]), phi2=real([1.0], [0.0]), w=real(1.0))  # c = 9: eta = 9/(1 + 9)
+    p = rates.RateProblem(phi1=real([1.0]), phi2=real([1.0], [0.0]), w=real(1.0))  # c = 9: eta = 9/(1 + 9)
     assert rates.rates(p).item() == pytest.approx(0.9)
     assert rates.last_rate(p).item() == pytest.approx(0.9)
     assert rates.minimised(p).item() == pytest.approx(0.9)
@@ -251,7 +253,7 @@ def test_length_of_the_aggregate():
     assert updates.stretch(real([1.0, 2.0], [2.0, 4.0])).item() == pytest.approx(1)
     update = updates.aggregated(deltas)
     assert update.tolist() == pytest.approx([2.1, 2.8])  # the mean (1.5, 2) of length 2.5, made 3.5 long
-    run = updates.Rounds(deltas[None], update[None])
+    run = updates.UpdateRounds(deltas[None], update[None])
     assert updates.length_error(run) < 1e-15
     assert updates.turn(run) < 1e-15
 
@@ -263,12 +265,12 @@ def test_lorentz_distance_from_the_origin():
 
 
 # -- looking in changes nothing --------------------------------------------------------------------------------------
-def test_watch_changes_nothing():
-    watched = train(Method.parse("fedbug(0.4)") + Recorder())
+def test_the_recorder_changes_nothing():
+    recorded = train(Method.parse("fedbug(0.4)") + Recorder())
     plain = train("fedbug(0.4)")
-    for seen, alone in zip(watched.after, plain.after, strict=True):
-        assert_same({k: t for k, t in seen.items() if "watch" not in k}, alone)
-    assert "watch" not in parts()
+    for seen, alone in zip(recorded.after, plain.after, strict=True):
+        assert_same({k: t for k, t in seen.items() if "recorder" not in k}, alone)
+    assert "recorder" not in parts()
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
@@ -301,22 +303,23 @@ def test_json(capsys):
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
-        (("fedbog",), "unknown paper 'fedbog'; did you mean fedbug"),
-        (("fnr",), "unknown paper 'fnr'"),
-        ((), "Missing argument"),
-        (("fedbug", "--png", "no-such-folder/a.png"), "there is no folder no-such-folder"),
+        (("fedbog",), "unknown paper 'fedbog'; did you mean fedbug or fedagg or fednlr?"),
+        (("fnr",), "unknown paper 'fnr'; did you mean fednlr?"),
+        ((), "Missing argument 'fedbug|fednlr|fedagg|fedmrur'."),
+        (
+            ("fedbug", "--png", "no-such-folder/a.png"),
+            "cannot write the picture no-such-folder/a.png: there is no folder no-such-folder; create it first",
+        ),
     ],
 )
-def test_bad_input(args, words, capsys):
+def test_bad_input(args, message, capsys):
     assert run(*args) == 2
-    err = capsys.readouterr().err
-    assert words in err
-    assert err.count("\n") == 1
+    assert capsys.readouterr().err == f"holdfast: {message}\n"
 
 
 def test_a_picture_that_cannot_be_written(tmp_path):
     made, _ = figure.panels("empty")
-    with pytest.raises(HoldfastError, match="cannot write the picture"):
+    with pytest.raises(HoldfastError, match=r"cannot write the picture .*; choose another --png$"):
         figure.save(made, tmp_path / "picture.unknown")

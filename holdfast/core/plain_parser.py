@@ -1,0 +1,37 @@
+"""Commands that also run where only torch and numpy are installed: their parser, and how they end."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from holdfast.core.errors import HoldfastError
+
+
+class PlainParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, with help that looks like that of the other commands."""
+
+    def __init__(self, program: str, arguments: str, **more: Any) -> None:
+        super().__init__(program, f"%(prog)s [OPTIONS] {arguments}", add_help=False, **more)
+        self._positionals.title, self._optionals.title = "Arguments", "Options"
+        self.add_argument("-h", "--help", action="help", help="Show this message and exit.")
+
+    def error(self, message: str) -> NoReturn:
+        raise HoldfastError(f"{message}; see: {self.prog} --help")
+
+    def format_help(self) -> str:
+        return super().format_help().replace("usage: ", "Usage: ", 1)
+
+
+def run_plain(main: Callable[[Sequence[str], str], int], program: str) -> NoReturn:
+    """Run a command outside of ``holdfast``: bad input ends with one line and exit code 2, Ctrl-C with 130."""
+    try:
+        status = main(sys.argv[1:], program)
+    except HoldfastError as error:
+        print(f"holdfast: {' '.join(str(error).split())}", file=sys.stderr)
+        status = error.status
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)
