@@ -197,5 +197,8 @@ def with_role(*roles: str) -> tuple[str, ...]:
 
 def changed_settings(config: Config, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the settings that differ from their defaults, except those in ``without``."""
-    values = {name: getattr(config, name) for name in FIELDS if name not in without}
-    return {name: value for name, value in values.items() if value != FIELDS[name].default}
+    return {
+        f.name: getattr(config, f.name)
+        for f in fields(config)
+        if f.name not in without and getattr(config, f.name) != f.default
+    }
