@@ -12,7 +12,8 @@ from holdfast.core.files import write_atomically
 from holdfast.method.renamed import modern
 from holdfast.reproduce.markdown import section
 from holdfast.reproduce.run_names import run_name
-from holdfast.reproduce.table_schema import FORMAT, TableRecord, format_of, from_json, to_json
+from holdfast.reproduce.table_json import FORMAT, format_of, from_json, to_json
+from holdfast.reproduce.table_schema import TableRecord
 from holdfast.runs.folder import CONFIG, RunFolder
 
 RESULT, PAGE = "reproduce.json", "reproduce.md"

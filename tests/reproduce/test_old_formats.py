@@ -19,7 +19,7 @@ from holdfast.reproduce import run_names
 from holdfast.reproduce.reproduction import Reproduction, reproduce
 from holdfast.reproduce.run_names import run_name
 from holdfast.reproduce.store import read, upgrade
-from holdfast.reproduce.table_schema import FORMAT
+from holdfast.reproduce.table_json import FORMAT
 from holdfast.runs.history import Record
 
 OLD = ROOT / "tests" / "runs" / "format1"

@@ -30,12 +30,13 @@ from holdfast.reproduce.cells import TableSelection, cells, merged
 from holdfast.reproduce.claims import Outcome, outcomes, published_counts
 from holdfast.reproduce.markdown import LEAK, table_markdown
 from holdfast.reproduce.measure import PLAIN, REACHED, WORDS, Measure
-from holdfast.reproduce.paper import load_paper, shelf
+from holdfast.reproduce.paper_file import load_paper, shelf
 from holdfast.reproduce.reproduction import reproduce
 from holdfast.reproduce.results import page, stored
 from holdfast.reproduce.selection import choose
 from holdfast.reproduce.store import SHARED, read
-from holdfast.reproduce.table_schema import CellRecord, table_from_json
+from holdfast.reproduce.table_json import table_from_json
+from holdfast.reproduce.table_schema import CellRecord
 
 TOY = """
 title = "Toy: a paper for tests (2026)"
