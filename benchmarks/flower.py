@@ -32,7 +32,7 @@ from flwr.simulation import run_simulation  # noqa: E402
 
 from holdfast import run  # noqa: E402
 from holdfast.flower.node_data import dealt  # noqa: E402
-from holdfast.flower.ray_backend import hushed, ray  # noqa: E402
+from holdfast.flower.ray_backend import quiet_flower, ray_settings  # noqa: E402
 from holdfast.method.config import Config  # noqa: E402
 from holdfast.models.zoo import make  # noqa: E402
 
@@ -61,8 +61,8 @@ def plain(config: Config) -> list[float]:
         start = ArrayRecord(net.state_dict())
         strategy.start(grid, start, num_rounds=config.rounds, train_config=ConfigRecord({}), evaluate_fn=score)
 
-    with hushed():
-        run_simulation(server, client(config), config.clients, backend_config=ray(config))
+    with quiet_flower():
+        run_simulation(server, client(config), config.clients, backend_config=ray_settings(config))
     return [b - a for a, b in itertools.pairwise(ends)]
 
 

@@ -5,36 +5,42 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from holdfast.core.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from holdfast.comparison.compare import Comparison, compare
     from holdfast.core.errors import HoldfastError
     from holdfast.core.params import param
+    from holdfast.data.batch import Batch
     from holdfast.data.dataset import DataSet
     from holdfast.data.federation import Federation, federate
-    from holdfast.data.own import from_arrays, from_clients, from_dataset, from_huggingface
     from holdfast.data.sources import load
+    from holdfast.data.user_arrays import from_arrays, from_clients
+    from holdfast.data.user_datasets import from_dataset, from_huggingface
     from holdfast.method.config import Config
     from holdfast.method.method import Method
-    from holdfast.method.part import Batch, Client, Part, Round, Tensors, Trip
-    from holdfast.models.net import Net, Out, to_groupnorm
+    from holdfast.method.part import Client, Part, Round, Tensors, Trip
+    from holdfast.models.groupnorm import to_groupnorm
+    from holdfast.models.net import Net, Out
     from holdfast.reports.page import report
     from holdfast.runs.run import Result, run
-
-__version__ = "0.1.0"
 
 # Where each public name lives. They are imported when first used, so that the command line starts at once.
 _HOMES = {
     "holdfast.comparison.compare": ("Comparison", "compare"),
     "holdfast.method.config": ("Config",),
+    "holdfast.data.batch": ("Batch",),
     "holdfast.data.dataset": ("DataSet",),
     "holdfast.data.federation": ("Federation", "federate"),
-    "holdfast.data.own": ("from_arrays", "from_clients", "from_dataset", "from_huggingface"),
     "holdfast.data.sources": ("load",),
+    "holdfast.data.user_arrays": ("from_arrays", "from_clients"),
+    "holdfast.data.user_datasets": ("from_dataset", "from_huggingface"),
     "holdfast.core.errors": ("HoldfastError",),
     "holdfast.method.method": ("Method",),
-    "holdfast.models.net": ("Net", "Out", "to_groupnorm"),
+    "holdfast.models.groupnorm": ("to_groupnorm",),
+    "holdfast.models.net": ("Net", "Out"),
     "holdfast.core.params": ("param",),
-    "holdfast.method.part": ("Batch", "Client", "Part", "Round", "Tensors", "Trip"),
+    "holdfast.method.part": ("Client", "Part", "Round", "Tensors", "Trip"),
     "holdfast.reports.page": ("report",),
     "holdfast.runs.run": ("Result", "run"),
 }

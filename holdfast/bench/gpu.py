@@ -14,7 +14,7 @@ from holdfast.bench.timing import Timing
 from holdfast.bench.workload import TimedRounds, fastest, images, plain_round, simulation
 from holdfast.data.federation import Federation
 from holdfast.engines.vector import Vector
-from holdfast.runs.run import arithmetic
+from holdfast.runs.setup import arithmetic
 
 STEP = "One local step of 10 clients, batch 50, on 32 x 32 images, against plain PyTorch"
 SUM = "What a sum costs in one local step of 10 clients, batch 50, FedBug's CNN, TF32"
@@ -75,8 +75,8 @@ def steps_alone(play: TimedRounds) -> None:
     """Repeat a round's steps, and nothing else."""
     engine = play.simulation.engines[0]
     assert isinstance(engine, Vector)
-    (replay,) = engine.replays.values()
-    replay.moving.slot.zero_()
+    (replay,) = engine.captured.values()
+    replay.state.slot.zero_()
     for _ in range(STEPS):
         replay.run()
 

@@ -12,7 +12,7 @@ from holdfast.bench.workload import fastest
 from holdfast.models.cost import mflops
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
-from holdfast.runs.run import arithmetic
+from holdfast.runs.setup import arithmetic
 
 
 @dataclass(frozen=True)

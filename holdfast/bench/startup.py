@@ -17,7 +17,7 @@ SUITE = "Start"
 FIRST = """
 import time, pathlib
 import holdfast
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 from holdfast.method.config import Config
 from holdfast.method.method import as_method
 config = Config(data="cifar10", data_dir={folder!r}, model="cnn", clients=100, cohort=2, steps=1, device="cpu")

@@ -15,7 +15,7 @@ from holdfast.data.federation import Federation, federate
 from holdfast.method.config import Config
 from holdfast.method.method import as_method
 from holdfast.models.zoo import make
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 from holdfast.training.simulation import Simulation
 
 
@@ -47,7 +47,7 @@ def images(
 def simulation(method: str, fed: Federation, **settings: Any) -> Simulation:
     """Return a run on this federation, ready for its rounds."""
     config = Config(method=method, clients=fed.clients, **settings)
-    made = prepare(config, as_method(method), fed, None)
+    made = prepare_simulation(config, as_method(method), fed, None)
     assert isinstance(made, Simulation)
     return made
 

@@ -1,4 +1,7 @@
-"""The command line. Each command is a file of this folder; heavy imports happen when a command runs."""
+"""The command line: one file per command, and what a user sees while it runs.
+
+May import every other room. Heavy imports happen inside functions, so that ``holdfast --help`` is quick.
+"""
 
 from holdfast.cli.main import main
 

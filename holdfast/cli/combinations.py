@@ -1,4 +1,4 @@
-"""``holdfast combinations``: run every pair of recipes and write the page."""
+"""``holdfast combinations``: run every pair of methods and write docs/combinations.md."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import click
 
 @click.command("combinations")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("docs/combinations.md"), show_default=True, help="the page"
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("docs/combinations.md"),
+    show_default=True,
+    help="the file to write",
 )
 def command(out: Path) -> None:
-    """Sum every pair of recipes, run it in both engines, and write which run and why the others do not."""
+    """Sum every pair of methods, run it on both engines, and write which pairs run and why the others do not."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -20,10 +24,10 @@ def command(out: Path) -> None:
     from holdfast.core.errors import HoldfastError
 
     if not out.parent.is_dir():
-        raise HoldfastError(f"{out.parent} is no folder: choose another --out")
-    found = {}
+        raise HoldfastError(f"the folder {out.parent} does not exist: create it, or choose another --out")
+    outcomes = {}
     with Progress(console=Console(stderr=True)) as bar:
         for pair in bar.track(pairs(), description="pairs"):
-            found[pair] = attempt(*pair)
-    out.write_text(page(found), encoding="utf-8")
-    click.echo(f"{sum(not why for why in found.values())} of {len(found)} pairs run; the page is {out}")
+            outcomes[pair] = attempt(*pair)
+    out.write_text(page(outcomes), encoding="utf-8")
+    click.echo(f"{sum(not why for why in outcomes.values())} of {len(outcomes)} pairs run; wrote {out}")

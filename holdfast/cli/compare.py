@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,102 +21,128 @@ if TYPE_CHECKING:
 
     from holdfast.cli.terminal_table import FittedTable
     from holdfast.comparison.compare import Comparison
+    from holdfast.comparison.study_schema import Study
 
 COMMON = tuple(name for name in FIELDS if name not in ("method", "seed"))
-GIVEN = "holdfast.given"  # where the words of the command line are kept
+WORDS = "holdfast.words"  # key of the words of the command line in click's context
 
 
-class Remembers(click.Command):
-    """A command that knows the words it was given."""
+class CommandWithWords(click.Command):
+    """A command that remembers the words it was given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[GIVEN] = tuple(args)
+        ctx.meta[WORDS] = tuple(args)
         return super().parse_args(ctx, args)
 
 
-@click.command("compare", cls=Remembers)
+@dataclass(frozen=True)
+class CompareFlags:
+    """The flags of the command that are not settings of a run."""
+
+    seeds: int
+    first_seed: int
+    sweep: tuple[str, ...]
+    targets: str | None
+    jobs: int
+    out: Path | None
+    overwrite: bool
+    light: bool
+    tables: Path | None
+    config: Path | None
+    pairs: tuple[str, ...]
+    as_json: bool
+    quiet: bool
+
+
+@click.command("compare", cls=CommandWithWords)
 @click.argument("methods", nargs=-1, metavar="METHOD...")
 @settings(*COMMON)
-@click.option("--seeds", type=int, default=5, show_default=True, help="runs of every method, a seed each")
-@click.option("--first-seed", type=int, default=0, show_default=True, help="the seeds are this one and those after it")
-@click.option("--sweep", multiple=True, metavar="NAME=A,B", help="try a setting's values; may be repeated")
-@click.option("--targets", metavar="X,Y", help="accuracies to reach  [default: 50, 80 and 95% of the first one's best]")
-@click.option("--jobs", type=int, default=1, show_default=True, help="runs at a time, each in a process of its own")
+@click.option("--seeds", type=int, default=5, show_default=True, help="runs of every method, one seed each")
+@click.option("--first-seed", type=int, default=0, show_default=True, help="the first seed; the others follow it")
+@click.option("--sweep", multiple=True, metavar="NAME=A,B", help="try several values of a setting; may be repeated")
+@click.option("--targets", metavar="X,Y", help="accuracies to reach  [default: 50, 80, 95% of the first method's best]")
+@click.option("--jobs", type=int, default=1, show_default=True, help="runs at a time, each in its own process")
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the comparison  [default: a new one in runs/]")
 @click.option("--overwrite", is_flag=True, help="replace the comparison in --out")
-@click.option("--light", is_flag=True, help="delete the checkpoint of every run that is finished")
-@click.option("--tables", type=click.Path(path_type=Path), help="only make the tables of this finished folder again")
+@click.option("--light", is_flag=True, help="delete the checkpoints of finished runs")
+@click.option("--tables", type=click.Path(path_type=Path), help="only write the tables of this finished folder again")
 @click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings; flags override it")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="any setting by its name; may be repeated")
-@click.option("--json", "as_json", is_flag=True, help="the last line of stdout is compare.json")
-@click.option("--quiet", is_flag=True, help="no progress and no table")
-def command(
-    methods: tuple[str, ...],
-    seeds: int,
-    first_seed: int,
-    sweep: tuple[str, ...],
-    targets: str | None,
-    jobs: int,
-    out: Path | None,
-    overwrite: bool,
-    light: bool,
-    tables: Path | None,
-    config: Path | None,
-    pairs: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    **flags: Any,
-) -> int:
-    """Compare methods, each a sum of parts: every one on the same federations, cohorts and batches.
+@click.option("--json", "as_json", is_flag=True, help="print compare.json as the last line of stdout")
+@click.option("--quiet", is_flag=True, help="show no progress and no tables")
+def command(methods: tuple[str, ...], **flags: Any) -> int:
+    """Compare methods, each a sum of parts, on the same federations, cohorts and batches.
 
-    The first METHOD is what the others are compared with, seed by seed. The same command with the same --out does only
-    what is missing; with more methods or seeds at the end it adds them.
+    The first METHOD is the reference: the others are compared with it, seed by seed. The same command with the same
+    --out runs only what is missing; methods or seeds added at the end extend the comparison.
     """
     from rich.console import Console
 
-    from holdfast.cli.comparison_progress import watcher
-    from holdfast.cli.run_progress import interruptible
-    from holdfast.comparison.compare import compare, tabulate
-    from holdfast.comparison.plan import sweep_from_text
-
-    console = Console(stderr=True, quiet=quiet)
-    wanted = None if targets is None else numbers(targets)
-    values = given(flags, config, pairs)
-    if tables is not None:
-        if methods or values or sweep or out:
-            raise HoldfastError("--tables FOLDER takes no methods and no settings: they are those of the folder")
-        result = tabulate(tables, wanted)
-    else:
-        if not methods:
-            raise HoldfastError('compare needs methods: holdfast compare fedavg "fedbug(0.4)"')
-        with interruptible(console, "stopping after the rounds that are being played") as asked:
-            result = compare(
-                methods, seeds=seeds, first_seed=first_seed, sweep=sweep_from_text(sweep), targets=wanted, jobs=jobs,
-                out=out, overwrite=overwrite, light=light, watch=watcher(console, quiet), stop=lambda: bool(asked),
-                **values,
-            )  # fmt: skip
-    if not quiet and result.finished:
-        show(result, console)
+    options = CompareFlags(**{f.name: flags.pop(f.name) for f in fields(CompareFlags)})
+    values = given(flags, options.config, options.pairs)
+    console = Console(stderr=True, quiet=options.quiet)
+    result = tables_again(methods, values, options) if options.tables else run(methods, values, options, console)
+    if result.study is not None and not options.quiet:
+        show(result.study, result.folder, console)
     if not result.finished:
-        words = again(click.get_current_context().meta[GIVEN], result.folder, out is None)
-        told = f"stopped; go on with: {words}\nwhat there is so far: holdfast report {shlex.quote(str(result.folder))}"
-        console.print(told, highlight=False, soft_wrap=True, markup=False)
-    if as_json and result.finished:
+        resume = resume_command(click.get_current_context().meta[WORDS], result.folder, options.out is None)
+        report = f"holdfast report {shlex.quote(str(result.folder))}"
+        text = f"stopped; resume with: {resume}\nreport on what is done so far: {report}"
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+    if options.as_json and result.finished:
         click.echo(json.dumps(result.record))
     return 0 if result.finished else 130
 
 
-def numbers(text: str) -> list[float]:
+def tables_again(methods: tuple[str, ...], values: dict[str, Any], options: CompareFlags) -> Comparison:
+    """Write the tables of a finished comparison again."""
+    from holdfast.comparison.compare import tabulate
+
+    assert options.tables is not None
+    if methods or values or options.sweep or options.out:
+        raise HoldfastError("--tables FOLDER takes no methods and settings: the folder has them; leave them out")
+    return tabulate(options.tables, numbers(options.targets))
+
+
+def run(methods: tuple[str, ...], values: dict[str, Any], options: CompareFlags, console: Console) -> Comparison:
+    """Start or resume a comparison; the first Ctrl-C stops it after the current rounds."""
+    from holdfast.cli.comparison_progress import observer
+    from holdfast.comparison.compare import compare
+    from holdfast.comparison.plan import sweep_from_text
+    from holdfast.core.interrupts import stop_on_interrupt
+
+    if not methods:
+        raise HoldfastError('compare needs methods: holdfast compare fedavg "fedbug(0.4)"')
+    with stop_on_interrupt(console.print, "stopping after the current rounds") as stop:
+        return compare(
+            methods, seeds=options.seeds, first_seed=options.first_seed, sweep=sweep_from_text(options.sweep),
+            targets=numbers(options.targets), jobs=options.jobs, out=options.out, overwrite=options.overwrite,
+            light=options.light, watch=observer(console, options.quiet), stop=stop, **values,
+        )  # fmt: skip
+
+
+def numbers(text: str | None) -> list[float] | None:
+    """Parse accuracies such as ``0.8,0.9``."""
+    if text is None:
+        return None
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
         raise HoldfastError(f"--targets {text}: expected accuracies such as 0.8,0.9") from None
 
 
-def again(given: Sequence[str], folder: Path, unnamed: bool) -> str:
-    """The command as it was given, to go on: its folder is named, and what is in there is not overwritten.
+def resume_command(given: Sequence[str], folder: Path, unnamed: bool) -> str:
+    """Return the command as it was given, but with its folder and without --overwrite.
 
-    >>> again(["fedavg", "fedbug(0.4)", "--jobs", "2", "--overwrite"], Path("runs/a"), unnamed=True)
+    Args:
+        given: The words of the command line.
+        folder: The folder of the comparison.
+        unnamed: Whether the command line did not name the folder.
+
+    Returns:
+        The command that resumes the comparison.
+
+    >>> resume_command(["fedavg", "fedbug(0.4)", "--jobs", "2", "--overwrite"], Path("runs/a"), unnamed=True)
     "holdfast compare fedavg 'fedbug(0.4)' --jobs 2 --out runs/a"
     """
     words = [word for word in given if word != "--overwrite"]
@@ -125,42 +152,42 @@ def again(given: Sequence[str], folder: Path, unnamed: bool) -> str:
     return shlex.join(["holdfast", "compare", *words])
 
 
-def show(result: Comparison, console: Console) -> None:
-    """The end of a comparison, for people."""
+def show(study: Study, folder: Path, console: Console) -> None:
+    """Print the tables and notes of a finished comparison."""
     from rich.text import Text
 
     from holdfast.cli.terminal_table import fit
     from holdfast.comparison.study_folder import TABLES
     from holdfast.comparison.tables import describe, notes, tables
 
-    found, without = result.record, list[str]()
-    console.print(describe(found), highlight=False, soft_wrap=True, markup=False)
-    for table in tables(found)[:3]:  # the files also have the accuracy by class
+    left_out = list[str]()
+    console.print(describe(study), highlight=False, soft_wrap=True, markup=False)
+    for table in tables(study)[:3]:  # the files also have the accuracy by class
         console.print(Text(f"\n{table.title}", "bold"))
         fitted = fit(table, console.width)
         console.print(view(fitted))
-        without += fitted.without
-    if without:
-        text = f"left out in so narrow a terminal: {', '.join(without)}; {result.folder / TABLES[0]} has them"
+        left_out += fitted.left_out
+    if left_out:
+        text = f"columns left out because the terminal is narrow: {', '.join(left_out)}; see {folder / TABLES[0]}"
         console.print(text, highlight=False, soft_wrap=True, markup=False)
     console.print()
-    for note in notes(found):
+    for note in notes(study):
         console.print(note, highlight=False, markup=False)
-    text = f"the comparison is in {result.folder}; see it: holdfast report {shlex.quote(str(result.folder))}"
+    text = f"the comparison is in {folder}; view it with: holdfast report {shlex.quote(str(folder))}"
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def view(fitted: FittedTable) -> Table:
-    """A table with columns as wide as they were fitted: numbers stay whole, names and words may break."""
+    """Return a table with the fitted column widths: numbers stay whole, names and words may wrap."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     from holdfast.cli.terminal_table import GAP
 
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    view = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
     for heading, width in zip(fitted.table.head, fitted.widths, strict=True):
-        made.add_column(heading, justify="right" if made.columns else "left", width=width, overflow="fold")
+        view.add_column(heading, justify="right" if view.columns else "left", width=width, overflow="fold")
     for row in fitted.table.rows:
-        made.add_row(*map(Text, row))
-    return made
+        view.add_row(*map(Text, row))
+    return view

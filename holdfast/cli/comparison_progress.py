@@ -1,4 +1,4 @@
-"""One live table while many runs go on: a row per method with its progress, accuracy and difference so far."""
+"""The live table of a comparison: a row per method with its progress, accuracy and difference so far."""
 
 from __future__ import annotations
 
@@ -12,30 +12,44 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.comparison.observers import LineLog, Observer, standing
+from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.task import Task
-from holdfast.runs.history import Record
+from holdfast.training.round_record import RoundRecord
 
 
-def watcher(console: Console, quiet: bool) -> Observer:
-    """A live table in a terminal, plain lines in a log, nothing when quiet."""
+def observer(console: Console, quiet: bool) -> Observer:
+    """Return a live table for a terminal, plain lines for a log, or silence."""
     return Observer() if quiet else LiveTable(console) if console.is_terminal else LineLog()
 
 
 @dataclass
 class LiveRow:
-    """One line of the table: how far its runs are, and what the finished ones found, by seed."""
+    """One row of the table.
+
+    Attributes:
+        label: The label of the entry.
+        beside: The row that it is compared with.
+        total: Rounds of all its runs.
+        rounds: Rounds done, by seed.
+        accuracy: Final accuracy of the finished runs, by seed.
+        now: What is going on.
+    """
 
     label: str
-    beside: int  # the row that it is compared with
-    total: int  # rounds of all its runs
-    played: dict[int, int] = field(default_factory=dict)
+    beside: int
+    total: int
+    rounds: dict[int, int] = field(default_factory=dict)
     accuracy: dict[int, float] = field(default_factory=dict)
     now: str = ""
 
 
 class LiveTable(Observer):
-    """A row per method and sweep point; differences are over the seeds that both methods have finished."""
+    """A row per method and sweep point; differences are over the seeds that both methods have finished.
+
+    Attributes:
+        rows: The rows, by the number of the entry.
+        live: The display.
+    """
 
     def __init__(self, console: Console) -> None:
         self.rows: dict[int, LiveRow] = {}
@@ -47,14 +61,14 @@ class LiveTable(Observer):
             row.total += task.config.rounds
             if state in ("finished", "diverged"):
                 self.end(task, state, "")
-            elif state == "begun":
-                row.played[task.config.seed] = task.kept()
-        self.live.console.print(standing(tasks, states), highlight=False)
+            elif state == "started":
+                row.rounds[task.config.seed] = task.kept()
+        self.live.console.print(overview(tasks, states), highlight=False)
         self.live.start()
 
-    def round(self, task: Task, record: Record) -> None:
+    def round(self, task: Task, record: RoundRecord) -> None:
         row, seed = self.rows[task.row], task.config.seed
-        row.played[seed] = record.round
+        row.rounds[seed] = record.round
         known = "" if record.test_accuracy is None else f": {100 * record.test_accuracy:.1f}%"
         row.now = f"seed {seed}, round {record.round}{known}"
 
@@ -62,7 +76,7 @@ class LiveTable(Observer):
         row, seed = self.rows[task.row], task.config.seed
         row.now = {"finished": "", "stopped": "stopped"}.get(state, f"seed {seed} diverged")
         if state != "stopped":
-            row.played[seed] = task.config.rounds
+            row.rounds[seed] = task.config.rounds
         if state == "finished" and task.summary()["final_accuracy"] is not None:
             row.accuracy[seed] = task.summary()["final_accuracy"]
 
@@ -70,15 +84,15 @@ class LiveTable(Observer):
         self.live.stop()
 
     def view(self) -> Table:
-        about = "accuracy and difference so far, of the runs that are finished"
+        title = "accuracy and difference so far, over finished runs"
         heads = ("method", "done", "runs", "accuracy", "difference", "now")
         table = Table(
-            *heads, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=about,
+            *heads, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title,
             title_justify="left",
         )  # fmt: skip
         for number in sorted(self.rows):
             row = self.rows[number]
-            share = sum(row.played.values()) / row.total
+            share = sum(row.rounds.values()) / row.total
             mean = f"{100 * statistics.fmean(row.accuracy.values()):.2f}%" if row.accuracy else ""
             other = self.rows[row.beside].accuracy if row.beside != number else {}
             gaps = [a - other[seed] for seed, a in row.accuracy.items() if seed in other]

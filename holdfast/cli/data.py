@@ -1,4 +1,4 @@
-"""``holdfast data``: which data sets are here, and how to get the others."""
+"""``holdfast data``: list the data sets and download them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from holdfast.cli.help import Whole
 folder = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="folder of the data sets  [default: $HOLDFAST_DATA or the cache]",
+    help="folder of the data sets  [default: $HOLDFAST_DATA, else the user's cache]",
 )
 
 
 @click.group("data", cls=Whole)
 def command() -> None:
-    """List and fetch data sets."""
+    """List and download data sets."""
 
 
 @command.command("list")
 @folder
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def list_(data_dir: Path | None, as_json: bool) -> None:
-    """Show every known data set: whether it is here, its size, or which files are missing."""
+    """List every data set with its size, or with the files that are missing."""
+    from holdfast.data.source import shortened
     from holdfast.data.sources import listing
 
     rows = listing(data_dir)
@@ -36,21 +37,20 @@ def list_(data_dir: Path | None, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    view = Table("name", "here", "training", "test", "folder, or what is missing from it")
+    table = Table("name", "available", "training", "test", "folder, and the files missing from it")
     for r in rows:
-        more = f" and {len(r.missing) - 2} more" if len(r.missing) > 2 else ""
-        missing = f": {', '.join(r.missing[:2])}{more}" if r.missing else ""
+        missing = f": {shortened(r.missing, most=2)}" if r.missing else ""
         where = r.problem or f"{r.folder}{missing}"
-        view.add_row(r.name, "yes" if r.present else "no", _count(r.train), _count(r.test), where)
-    Console().print(view)
+        table.add_row(r.name, "yes" if r.present else "no", _count(r.train), _count(r.test), where)
+    Console().print(table)
 
 
 @command.command("fetch")
 @click.argument("name")
 @folder
-@click.option("--quiet", is_flag=True, help="no progress")
+@click.option("--quiet", is_flag=True, help="show no progress")
 def fetch_(name: str, data_dir: Path | None, quiet: bool) -> None:
-    """Download the data set NAME, check it, and lay it out. A broken-off download goes on where it stopped."""
+    """Download the data set NAME, verify and unpack it. An interrupted download resumes where it stopped."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 

@@ -15,7 +15,8 @@ from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config
-from holdfast.runs.folder import CONFIG, SUMMARY, RunFolder, fresh_folder, same_run
+from holdfast.runs.folder import CONFIG, SUMMARY, RunFolder, new_folder
+from holdfast.runs.resume import resumed_config
 
 LOCAL_NODES = 3
 
@@ -58,9 +59,9 @@ def local(
     **flags: Any,
 ) -> int:
     """Run METHOD on this machine: a server and some nodes, each a process of its own, on the loopback."""
-    from holdfast.flower import need_flower
+    from holdfast.flower import require_flower
 
-    need_flower()
+    require_flower()
     from holdfast.cli.deployment_progress import DeploymentProgress
     from holdfast.flower.local_cluster import LinkSecurity, deploy
 
@@ -70,7 +71,7 @@ def local(
         raise HoldfastError("--resume needs --out, the folder of the run, and no --overwrite")
     config = described(asked, out if resume else None, nodes)
     checked(config, terms)
-    out = out or fresh_folder(Path("runs"), config.method, config.data)
+    out = out or new_folder(Path("runs"), config.method, config.data)
     safety = LinkSecurity(tls, auth)
     if not resume:
         refuse_a_run(out, overwrite)
@@ -98,17 +99,17 @@ def described(asked: dict[str, Any], stored: Path | None, nodes: int) -> Config:
     """The run that is asked for: anew, with a client on each node unless told otherwise, or as it was stored."""
     if stored is not None:
         method = asked.pop("method", None)
-        return same_run(RunFolder(stored).stored(), asked, method)
+        return resumed_config(RunFolder(stored).stored(), asked, method)
     return Config(**{"clients": nodes} | asked | {"engine": "flower"})
 
 
 def checked(config: Config, terms: DeploymentSettings) -> None:
     """Find every bad setting before anything is started."""
     from holdfast.method.method import Method
-    from holdfast.runs.run import prepare
+    from holdfast.runs.setup import prepare_simulation
 
     terms.refuse(config)
-    prepare(config.changed(engine="loop"), Method.parse(config.method), None, None)
+    prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), None, None)
 
 
 def refuse_a_run(out: Path, overwrite: bool) -> None:
@@ -178,9 +179,9 @@ def keys(folder: Path | None, hosts: tuple[str, ...], nodes: int) -> None:
     """Make a certificate for the server and a key for each node, in FOLDER."""
     if folder is None or not hosts:
         raise lacking("keys", {"FOLDER": folder, "--host": hosts})
-    from holdfast.flower import need_flower
+    from holdfast.flower import require_flower
 
-    need_flower()
+    require_flower()
     from holdfast.flower.certificates import certificates, node_key
 
     if folder.exists() and any(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""``holdfast``: the group of commands, and how errors reach the user."""
+"""``holdfast``: the list of commands, and how errors reach the user."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import sys
 
 import click
 
-# command -> (module, function, one line of help); listed here so that --help imports none of them
+# command -> (module, one line of help); listed here so that --help imports none of them
 COMMANDS = {
     "run": ("holdfast.cli.run", "Train a federation with a method."),
     "compare": ("holdfast.cli.compare", "Compare methods on the same federations, cohorts and batches."),
-    "reproduce": ("holdfast.cli.reproduce", "Run a paper's tables, and put ours beside the published numbers."),
-    "report": ("holdfast.cli.report", "Write a page that shows a run or a comparison."),
-    "methods": ("holdfast.cli.methods", "List the methods, or show one."),
-    "split": ("holdfast.cli.split", "Show how a split deals the data to clients."),
+    "reproduce": ("holdfast.cli.reproduce", "Reproduce a paper's tables and compare with the published numbers."),
+    "report": ("holdfast.cli.report", "Write an HTML report of a run or a comparison."),
+    "methods": ("holdfast.cli.methods", "List the methods, or describe one."),
+    "split": ("holdfast.cli.split", "Show how a split distributes the data among clients."),
     "data": ("holdfast.cli.data", "List and fetch data sets."),
     "models": ("holdfast.cli.models", "List the networks."),
-    "combinations": ("holdfast.cli.combinations", "Sum every pair of methods, and write which of them run."),
-    "deploy": ("holdfast.cli.deploy", "Run a federation on several machines, or on one as if on several."),
+    "combinations": ("holdfast.cli.combinations", "Find out which pairs of methods can be added up."),
+    "deploy": ("holdfast.cli.deploy", "Run a federation on several machines with Flower."),
     "theory": ("holdfast.cli.theory", "Compute a paper's analytical claims."),
-    "bench": ("holdfast.cli.bench", "Measure how fast this machine is, against plain PyTorch."),
+    "bench": ("holdfast.cli.bench", "Measure how fast this machine is, compared with plain PyTorch."),
 }
 
 
 class Lazy(click.Group):
-    """A group that imports a command when it is used."""
+    """A group that imports a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -76,7 +76,7 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _expected(error: Exception) -> int:
-    """The exit code of an error that users can mend; any other is ours, and is raised with its traceback."""
+    """Return the exit code of an error that users can fix; any other is a bug and keeps its traceback."""
     from holdfast.core.errors import HoldfastError
 
     if not isinstance(error, HoldfastError):

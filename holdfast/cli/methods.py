@@ -1,121 +1,135 @@
-"""``holdfast methods [NAME]``: what there is, and what each does."""
+"""``holdfast methods [NAME]``: list the methods, or describe one."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import textwrap
 from dataclasses import fields
 from typing import Any
 
 import click
 
-from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.errors import unknown
 from holdfast.core.expression import show
 from holdfast.core.params import limits
-from holdfast.method.method import Method
+from holdfast.method.catalogue import GROUPS, MethodEntry, methods
+from holdfast.method.method import Method, conflict, wrong_order
 from holdfast.method.part import Part, parts
-from holdfast.method.recipes import RECIPES
+from holdfast.method.renamed import renamed
+
+NAME, SUMMARY = 15, 41  # widths of the columns; with the citation they fit 80 columns
 
 
 @click.command("methods")
 @click.argument("name", required=False)
+@click.option("--verbose", is_flag=True, help="show each method's sum and the hooks that it fills")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def command(name: str | None, as_json: bool) -> None:
-    """List the methods, or show one: parameters, equation, paper, what it cannot be summed with."""
+def command(name: str | None, verbose: bool, as_json: bool) -> None:
+    """List the methods, or describe one: parameters, equations, paper, and what it cannot be summed with."""
+    entries = methods()
     if name is None:
-        rows = table()
-        click.echo(json.dumps(rows)) if as_json else print_table(rows)
+        click.echo(json.dumps([row(entry) for entry in entries])) if as_json else print_list(entries, verbose)
         return
-    known = {*RECIPES, *parts()}
-    if name not in known:
-        raise unknown("method", name, known)
-    found = page(name)
-    click.echo(json.dumps(found)) if as_json else print_page(found)
+    entry = next((entry for entry in entries if entry.name == name), None)
+    if entry is None:
+        raise renamed(name) or unknown("method", name, [entry.name for entry in entries])
+    described = page(entry)
+    click.echo(json.dumps(described)) if as_json else print_page(described)
 
 
-def table() -> list[dict[str, Any]]:
-    """Every recipe, then every part that is not a recipe of its own."""
-    known = parts()
-    rows = [row(name, recipe.sum or "(plain averaging)", recipe.paper, made(name)) for name, recipe in RECIPES.items()]
-    rest = [n for n in known if n not in RECIPES and not n.startswith("toy-")]
-    return rows + [row(n, n, known[n].paper, (known[n],)) for n in sorted(rest)]
-
-
-def made(name: str) -> tuple[type[Part], ...]:
-    return tuple(type(p) for p in Method.parse(name).parts)
-
-
-def row(name: str, sum: str, paper: str, classes: tuple[type[Part], ...]) -> dict[str, Any]:
-    hooks = list(dict.fromkeys(h for cls in classes for h in cls.hooks()))
-    return {"name": name, "sum": sum, "hooks": hooks, "paper": paper}
-
-
-def page(name: str) -> dict[str, Any]:
-    """Everything about one method."""
-    known = parts()
-    sum = Method.parse(name)
-    paper = RECIPES[name].paper if name in RECIPES else known[name].paper
+def row(entry: MethodEntry) -> dict[str, Any]:
+    """Return a method's line of the list as JSON."""
     return {
-        "name": name,
-        "sum": str(sum) if sum.parts else "fedavg: the empty sum",
-        "paper": paper,
+        "name": entry.name,
+        "group": entry.group,
+        "summary": entry.summary,
+        "sum": entry.sum or "(plain averaging)",
+        "hooks": hooks(entry),
+        "paper": entry.paper,
+    }
+
+
+def hooks(entry: MethodEntry) -> list[str]:
+    """Return the hooks that a method fills, each once."""
+    own = parts().get(entry.name)
+    classes = [own] if own else [type(part) for part in Method.parse(entry.name).parts]
+    return list(dict.fromkeys(hook for cls in classes for hook in cls.hooks()))
+
+
+def print_list(entries: list[MethodEntry], verbose: bool) -> None:
+    """Print a line per method, grouped: name, what it does, paper."""
+    for group, heading in GROUPS.items():
+        members = [entry for entry in entries if entry.group == group]
+        if members:
+            click.secho(heading, bold=True)
+        for entry in members:
+            summary = textwrap.shorten(entry.summary, SUMMARY, placeholder="...")
+            click.echo(f"  {entry.name:{NAME}}  {summary:{SUMMARY}}  {entry.citation}".rstrip())
+            if verbose:
+                details = row(entry)
+                click.echo(f"      sum:   {details['sum']}\n      hooks: {', '.join(details['hooks']) or '-'}")
+    click.echo("Describe one: holdfast methods NAME. Sum them with +: fedbug(0.4)+feddyn.")
+
+
+def page(entry: MethodEntry) -> dict[str, Any]:
+    """Return everything about one method."""
+    method = Method.parse(entry.name)
+    return {
+        "name": entry.name,
+        "group": entry.group,
+        "summary": entry.summary,
+        "sum": str(method) if method.parts else "the empty sum",
+        "paper": entry.paper,
         "parts": [
             {
                 "name": part.name,
                 "text": reflow(inspect.cleandoc(part.__doc__ or "")),
                 "hooks": list(part.hooks()),
                 "parameters": parameters(part),
-                "cannot_be_summed_with": excluded(type(part), known),
+                "cannot_be_summed_with": excluded(type(part)),
+                "must_come_after": preceding(type(part)),
             }
-            for part in sum.parts
+            for part in method.parts
         ],
     }
 
 
 def reflow(text: str) -> str:
-    """Paragraphs as single lines, for the terminal to wrap; indented lines (equations) stay as they are."""
+    """Join the lines of each paragraph, for the terminal to wrap; indented lines (equations) are kept as they are."""
     paragraphs = [p.strip("\n") for p in text.split("\n\n")]
     return "\n\n".join(p if p.startswith(" ") else " ".join(p.split("\n")) for p in paragraphs)
 
 
 def parameters(part: Part) -> list[dict[str, Any]]:
-    """The parameters with the values they have unless given: a recipe may set others than its part."""
+    """Return the parameters with their values in this part: a recipe's defaults may differ from the part's own."""
     return [
         {"name": f.name, "default": getattr(part, f.name), "range": limits(f), "meaning": f.metadata.get("doc", "")}
         for f in fields(part)
     ]
 
 
-def excluded(cls: type[Part], known: dict[str, type[Part]]) -> dict[str, str]:
-    """The parts that cannot stand in one sum with this one, and why."""
-    found = {}
-    for name, other in known.items():
-        if name == cls.name or name.startswith("toy-"):
-            continue
-        try:
-            Method((cls(), other()))
-        except HoldfastError as error:
-            found[name] = str(error)
-    return found
+def excluded(cls: type[Part]) -> dict[str, str]:
+    """Return the parts that cannot be in one sum with this one, and why."""
+    reasons = {name: conflict(cls, other) for name, other in parts().items() if other is not cls}
+    return {name: why for name, why in reasons.items() if why}
 
 
-def print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    view = Table("name", "sum", "hooks", "paper", title="Methods: sum them with +", title_justify="left")
-    for r in rows:
-        view.add_row(r["name"], r["sum"], ", ".join(r["hooks"]), r["paper"])
-    Console().print(view)
+def preceding(cls: type[Part]) -> dict[str, str]:
+    """Return the parts that must come before this one in a sum, and why."""
+    reasons = {name: wrong_order(cls, other) for name, other in parts().items() if other is not cls}
+    return {name: why for name, why in reasons.items() if why}
 
 
-def print_page(found: dict[str, Any]) -> None:
+def print_page(described: dict[str, Any]) -> None:
+    """Print everything about one method."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False)
-    console.print(f"[bold]{found['name']}[/] = {found['sum']}\n{found['paper']}\n", markup=True)
-    for part in found["parts"]:
+    named = "" if described["sum"] == described["name"] else f" = {described['sum']}"
+    console.print(f"[bold]{described['name']}[/]{named}\n{described['summary']}\n{described['paper']}\n", markup=True)
+    for part in described["parts"]:
         console.print(f"[bold]{part['name']}[/]  fills {', '.join(part['hooks'])}")
         console.print(part["text"] + "\n", markup=False)
         if part["parameters"]:
@@ -123,8 +137,9 @@ def print_page(found: dict[str, Any]) -> None:
             for p in part["parameters"]:
                 view.add_row(p["name"], show(p["default"]), p["range"], p["meaning"])
             console.print(view)
-        if part["cannot_be_summed_with"]:
-            console.print("cannot be summed with:")
-            for name, why in part["cannot_be_summed_with"].items():
+        for key in ("cannot_be_summed_with", "must_come_after"):
+            if part[key]:
+                console.print(key.replace("_", " ") + ":")
+            for name, why in part[key].items():
                 console.print(f"  {name}: {why}", markup=False)
         console.print()

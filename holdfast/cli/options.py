@@ -1,4 +1,4 @@
-"""The flags of a run, made from the fields of ``Config``: one place for each default and meaning."""
+"""The flags of a run, made from the fields of ``Config``, so that each default and meaning is stated once."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.method.config import FIELDS, from_text, read_config
+from holdfast.method.config import FIELDS
+from holdfast.method.config_text import read_config, setting_from_text, settings_from_pairs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def flag(f: Field[Any]) -> click.Option:
-    """The option for one setting. Its value is None when the user does not give it."""
+    """Make the option for one setting. Its value is None if the user does not set it."""
     kind = str(f.type)
     name = "--" + f.name.replace("_", "-")
     default = f.default
@@ -34,7 +35,7 @@ def flag(f: Field[Any]) -> click.Option:
 
 
 def settings(*names: str, of: Mapping[str, Field[Any]] = FIELDS) -> Callable[[F], F]:
-    """Add flags for some settings (all but the method, when none is named) to a command's function."""
+    """Add flags for some settings, by default for all but the method, to a command's function."""
     chosen = names or tuple(n for n in of if n != "method")
 
     def decorate(function: F) -> F:
@@ -53,15 +54,20 @@ def given(
     pairs: tuple[str, ...] = (),
     of: Mapping[str, Field[Any]] = FIELDS,
 ) -> dict[str, Any]:
-    """What the user set: the config file, overridden by ``--set``, overridden by flags."""
+    """Return what the user set: the config file, overridden by ``--set``, overridden by flags.
+
+    Args:
+        flags: The values of the command's flags; None where a flag was not used.
+        config: A TOML file of settings.
+        pairs: The texts of ``--set KEY=VALUE``.
+        of: The settings that flags may name.
+
+    Returns:
+        The settings by name.
+    """
     values: dict[str, Any] = read_config(config) if config else {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {pair}: expected key=value")
-        name = name.strip().replace("-", "_")
-        values[name] = from_text(name, text.strip())
+    values |= settings_from_pairs(pairs)
     for name, value in flags.items():
         if value is not None:
-            values[name] = from_text(name, value, of) if isinstance(value, str) else value
+            values[name] = setting_from_text(name, value, of) if isinstance(value, str) else value
     return values

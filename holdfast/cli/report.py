@@ -1,4 +1,4 @@
-"""``holdfast report FOLDER``: a page that shows a run or a comparison."""
+"""``holdfast report FOLDER``: a page about a run or a comparison."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 
 @click.command("report")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="the page  [default: report.html in FOLDER]")
+@click.option("--out", type=click.Path(path_type=Path), help="the HTML file to write  [default: report.html in FOLDER]")
 def command(folder: Path, out: Path | None) -> None:
-    """Write one HTML page about the run or the comparison in FOLDER.
+    """Write an HTML page about the run or the comparison in FOLDER, finished or not.
 
-    It works offline. Its charts stand beside it as PNG and SVG, in a folder named after the page.
+    The page works offline. Its charts are also written as PNG and SVG, into a folder named after the page.
     """
     from holdfast.reports.page import report
 
-    click.echo(f"the report is {report(folder, out)}")
+    click.echo(f"the report is in {report(folder, out)}")

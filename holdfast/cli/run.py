@@ -11,7 +11,7 @@ import click
 from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
-from holdfast.runs.folder import RunFolder, fresh_folder
+from holdfast.runs.folder import RunFolder, new_folder
 
 if TYPE_CHECKING:
     from holdfast.cli.run_progress import RunProgress
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 @click.argument("method", required=False)
 @settings()
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the run  [default: a new one in runs/]")
-@click.option("--resume", is_flag=True, help="go on with the run in --out; flags left out are as it was started")
+@click.option("--resume", is_flag=True, help="resume the run in --out, with the settings it was started with")
 @click.option("--overwrite", is_flag=True, help="replace the run in --out")
 @click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings; flags override it")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="any setting by its name; may be repeated")
-@click.option("--json", "as_json", is_flag=True, help="the last line of stdout is the summary as one JSON object")
-@click.option("--quiet", is_flag=True, help="no progress and no table")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="any setting by name; repeatable")
+@click.option("--json", "as_json", is_flag=True, help="print the summary as one JSON object in the last line of stdout")
+@click.option("--quiet", is_flag=True, help="no progress and no summary")
 def command(
     method: str | None,
     out: Path | None,
@@ -43,7 +43,8 @@ def command(
 
     The run is kept in a folder: its config, a line per round in history.jsonl, a checkpoint, a summary.
     """
-    from holdfast.cli.run_progress import RunProgress, interruptible
+    from holdfast.cli.run_progress import RunProgress
+    from holdfast.core.interrupts import stop_on_interrupt
     from holdfast.runs.run import run
 
     values = given({**flags, "method": method}, config, pairs)
@@ -55,30 +56,30 @@ def command(
         values.setdefault("method", RunFolder(out).stored().method)
     name = values.pop("method", Config().method)
     if not isinstance(name, str):
-        raise HoldfastError(f"run: method must be a text such as 'fedbug(0.4)+prox', not {name}")
-    out = out or fresh_folder(Path("runs"), name, str(values.get("data", Config().data)))
-    watch = RunProgress(name, quiet)
-    with interruptible(watch.console) as asked, watch:
+        raise HoldfastError(f"run: method must be text such as 'fedbug(0.4)+prox', not {name}")
+    out = out or new_folder(Path("runs"), name, str(values.get("data", Config().data)))
+    progress = RunProgress(name, quiet)
+    with stop_on_interrupt(progress.say, "stopping after this round") as stop, progress:
         result = run(
-            name, out=out, resume=resume, overwrite=overwrite, on_start=watch.start, on_round=watch.round,
-            stop=lambda: bool(asked), **values,
+            name, out=out, resume=resume, overwrite=overwrite, on_start=progress.start, on_round=progress.round,
+            stop=stop, **values,
         )  # fmt: skip
     if not quiet:
-        show(result, watch)
+        show(result, progress)
     if as_json:
         click.echo(json.dumps(result.summary))
     return 130 if len(result.history) < result.config.rounds else 0
 
 
-def show(result: Result, watch: RunProgress) -> None:
-    """The end of a run, for people."""
+def show(result: Result, progress: RunProgress) -> None:
+    """Print the end of a run."""
     from holdfast.cli.run_progress import where
 
     s = result.summary
     if s["final_accuracy"] is not None:
         rounds = f"{s['rounds']} round{'s' * (s['rounds'] != 1)}"
         scores = min(5, sum(r.test_accuracy is not None for r in result.history))
-        watch.console.print(
+        progress.console.print(
             f"accuracy {s['final_accuracy']:.4f} (best {s['best_accuracy']:.4f}, mean of the last {scores} "
             f"{s['last5_accuracy']:.4f}) after {rounds} and {s['seconds']:.1f} s; "
             f"{s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
@@ -86,16 +87,16 @@ def show(result: Result, watch: RunProgress) -> None:
             soft_wrap=True,
         )
     if "personal_accuracy" in s:
-        watch.console.print(
-            f"tuned by each client for itself: accuracy {s['personal_accuracy']:.4f} on its own mix of classes, where "
+        progress.console.print(
+            f"fine-tuned by each client: accuracy {s['personal_accuracy']:.4f} on its own mix of classes, where "
             f"the global model has {s['global_on_mix']:.4f}",
             highlight=False,
         )
     if s.get("leaks_test_data"):
-        watch.console.print("this run LEAKS TEST DATA: its accuracy means nothing", highlight=False)
+        progress.console.print("this run LEAKS TEST DATA: its accuracy means nothing", highlight=False)
     if s["rounds"] < result.config.rounds:
-        watch.console.print(
-            f"stopped; go on with: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True
+        progress.console.print(
+            f"stopped; to resume: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True
         )
     else:
-        watch.console.print(where(s["out"]), highlight=False, soft_wrap=True, markup=False)
+        progress.console.print(where(s["out"]), highlight=False, soft_wrap=True, markup=False)

@@ -1,25 +1,21 @@
-"""What a user sees while a run goes on."""
+"""What a user sees while a run is in progress."""
 
 from __future__ import annotations
 
 import shlex
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from holdfast.runs.history import Record
 from holdfast.training.round import Trainer
+from holdfast.training.round_record import RoundRecord
 
 
 class RunProgress:
-    """A live line with round, accuracy, loss, seconds per round and time left; quiet when asked.
+    """A live line with round, accuracy, loss, seconds per round and time left.
 
-    Within ``with`` it starts with the first round, so that an error before that stands alone.
+    Within ``with`` it appears with the first round, so that an earlier error is shown alone.
     """
 
     def __init__(self, title: str, quiet: bool = False) -> None:
@@ -34,13 +30,13 @@ class RunProgress:
         self.loss: float | None = None
         self.speed: float | None = None
 
-    def start(self, simulation: Trainer, done: int) -> None:
-        self.begin(describe(simulation), done, simulation.config.rounds)
+    def start(self, trainer: Trainer, done: int) -> None:
+        self.begin(describe(trainer), done, trainer.config.rounds)
 
     def begin(self, text: str, done: int, rounds: int) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)
         if done == rounds:
-            self.console.print(f"finished already, with {done} rounds: nothing to do", highlight=False)
+            self.console.print(f"already finished, with {done} rounds: nothing to do", highlight=False)
         elif done:
             self.console.print(f"resuming after round {done}", highlight=False)
         self.bar.update(self.task, completed=done, total=rounds)
@@ -54,7 +50,11 @@ class RunProgress:
         if self.started:
             self.bar.stop()
 
-    def round(self, record: Record) -> None:
+    def say(self, text: str) -> None:
+        """Show a line above the live one."""
+        self.console.print(text, highlight=False)
+
+    def round(self, record: RoundRecord) -> None:
         if record.test_accuracy is not None:
             self.accuracy, self.loss = record.test_accuracy, record.test_loss
         self.speed = record.seconds if self.speed is None else 0.8 * self.speed + 0.2 * record.seconds
@@ -65,44 +65,26 @@ class RunProgress:
         if record.skipped:
             who = ", ".join(map(str, record.skipped))
             self.console.print(
-                f"round {record.round}: left out the update of client {who}: not finite", highlight=False
+                f"round {record.round}: the update of client {who} is not finite and was skipped", highlight=False
             )
         for client, why in record.failed.items():
-            self.console.print(f"round {record.round}: without client {client}: {why}", highlight=False)
+            self.console.print(f"round {record.round}: no update from client {client}: {why}", highlight=False)
 
 
-def describe(simulation: Trainer) -> str:
-    """Two lines on what is about to run."""
-    config, fed, net = simulation.config, simulation.federation, simulation.net
-    empty = fed.clients - len(simulation.occupied)
-    without = f" ({empty} of them without samples)" if empty else ""
+def describe(trainer: Trainer) -> str:
+    """Describe in two lines what is about to run."""
+    config, fed, net = trainer.config, trainer.federation, trainer.net
+    empty = fed.clients - len(trainer.occupied)
+    without = f" ({empty} without samples)" if empty else ""
     work = f"{config.steps} steps" if config.steps else f"{config.passes} epochs"
     return (
         f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients{without}, "
-        f"{simulation.config.cohort_size} per round, {work} of batch {config.batch}\n"
-        f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {simulation.engine_name}: "
-        f"{simulation.engine_reason}"
+        f"{config.cohort_size} per round, {work} of batch {config.batch}\n"
+        f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {trainer.engine_name}: "
+        f"{trainer.engine_reason}"
     )
 
 
 def where(out: Path | str) -> str:
-    """The last line on a run that is finished."""
-    return f"the run is in {out}; see it: holdfast report {shlex.quote(str(out))}"
-
-
-@contextmanager
-def interruptible(console: Console, told: str = "stopping after this round") -> Iterator[list[bool]]:
-    """Within this block the first Ctrl-C only asks to stop (the list becomes non-empty); the second one interrupts."""
-    asked: list[bool] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(True)
-        console.print(f"{told} (Ctrl-C again: at once)", highlight=False)
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+    """Return the last line about a finished run."""
+    return f"the run is in {out}; to see it: holdfast report {shlex.quote(str(out))}"

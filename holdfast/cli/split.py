@@ -1,4 +1,4 @@
-"""``holdfast split``: who gets what."""
+"""``holdfast split``: how a split distributes the data over the clients."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from holdfast.method.config import Config
 
 @click.command("split")
 @settings("data", "data_dir", "split", "clients", "seed", "public")
-@click.option("--png", type=click.Path(path_type=Path), help="write the picture to this file")
+@click.option("--png", type=click.Path(path_type=Path), help="also write the picture to this file")
 @click.option("--json", "as_json", is_flag=True, help="print JSON instead of the picture")
 def command(png: Path | None, as_json: bool, **flags: Any) -> None:
-    """Show how a split deals the data: clients x classes, sizes, and how unlike the clients are."""
+    """Show how a split distributes the data: samples by client and class, sizes, and how much the clients differ."""
     from holdfast.data.federation import federate
     from holdfast.data.sources import load
-    from holdfast.reports import split_picture as report
+    from holdfast.reports import split_picture
 
     config = Config().changed(**given(flags))
     data = load(config.data, Path(config.data_dir) if config.data_dir else None)
@@ -29,15 +29,15 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     labels, classes, x = data.y.numpy(), federation.classes, federation.scaled(data.x)
     if png is not None:
         try:
-            report.png(federation.deal, labels, classes, png, title=f"{data.name}, {config.split}", x=x)
+            split_picture.png(federation.deal, labels, classes, png, title=f"{data.name}, {config.split}", x=x)
         except (OSError, ValueError) as error:
-            raise HoldfastError(f"cannot write the picture {png}: {error}") from error
+            raise HoldfastError(f"cannot write the picture {png}: {error}; choose another --png") from error
     if as_json:
         head = {"data": config.data, "split": config.split, "clients": config.clients, "seed": config.seed}
-        click.echo(json.dumps(head | report.record(federation.deal, labels, classes, x)))
+        click.echo(json.dumps(head | split_picture.record(federation.deal, labels, classes, x)))
         return
     from rich.console import Console
 
-    Console().print(report.terminal(federation.deal, labels, classes))
+    Console().print(split_picture.terminal(federation.deal, labels, classes))
     if png is not None:
         click.echo(f"the picture is in {png}")

@@ -1,4 +1,4 @@
-"""A table for a narrow terminal: a number is never broken; where all is too wide, the columns it can spare go."""
+"""Tables for narrow terminals: numbers never wrap, and columns that do not fit are left out."""
 
 from __future__ import annotations
 
@@ -8,52 +8,57 @@ from dataclasses import dataclass, replace
 from holdfast.comparison.stats import NOT_SEEN
 from holdfast.comparison.tables import TextTable
 
-WORDS = ("compared with",)  # columns of words, which may break between them
-SHORT = {NOT_SEEN: "none seen"}  # what is said in fewer letters
+WORDS = ("compared with",)  # columns of words, which may wrap
+SHORT = {NOT_SEEN: "none seen"}  # shorter words for narrow terminals
 GAP = 2  # between columns
-ENOUGH, LEAST = 16, 12  # letters in a line of a method's name: parts up to there stay whole; where nothing else fits
+ENOUGH, LEAST = 16, 12  # width of a method's name: parts up to ENOUGH stay whole; LEAST where nothing else fits
 
 
 @dataclass(frozen=True)
 class FittedTable:
-    """What is left of a table, and the width of each of its columns; ``without`` names those left out."""
+    """A table that fits.
+
+    Attributes:
+        table: What is left of the table.
+        widths: The width of each column.
+        left_out: The columns that are left out.
+    """
 
     table: TextTable
     widths: list[int]
-    without: list[str]
+    left_out: list[str]
 
 
 def fit(table: TextTable, width: int) -> FittedTable:
-    """The table within ``width`` letters: as it is, in fewer words, with brackets on lines of their own, or without
+    """Fit a table into ``width`` characters: as it is, with shorter words, with brackets on separate lines, or without
     some columns."""
     for whole in (table, shortened(table)):
         if total(widths(whole)) <= width:
             return FittedTable(whole, widths(whole), [])
-    table, without = stacked(shortened(table)), list[str]()
+    table, left_out = stacked(shortened(table)), list[str]()
     spare = [name for name in table.spare if name in table.head]
     while spare and total(least(table)) > width:
-        without.append(spare.pop(0))
-        table = leave_out(table, without[-1])
+        left_out.append(spare.pop(0))
+        table = leave_out(table, left_out[-1])
     fitting = squeezed(table, width)
     rows = [[folded(row[0], fitting[0]), *row[1:]] for row in table.rows]
-    return FittedTable(replace(table, rows=rows), fitting, without)
+    return FittedTable(replace(table, rows=rows), fitting, left_out)
 
 
 def widths(table: TextTable) -> list[int]:
-    """The longest line of every column."""
+    """Return the length of the longest line of every column."""
     columns = zip(table.head, *table.rows, strict=True)
     return [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
 
 
 def least(table: TextTable) -> list[int]:
-    """As narrow as every column should be: names of methods break between their parts, words between them, numbers
-    never."""
-    found = widths(table)
+    """Return the least width of every column: methods wrap between parts, text between words, numbers never."""
+    columns = widths(table)
     for i, name in enumerate(table.head):
         if name in WORDS:
-            found[i] = max(len(word) for row in (table.head, *table.rows) for word in row[i].split())
+            columns[i] = max(len(word) for row in (table.head, *table.rows) for word in row[i].split())
     parts = [len(piece.rstrip()) for row in table.rows for piece in pieces(row[0], ENOUGH)]
-    return [min(found[0], max([LEAST, *parts])), *found[1:]]
+    return [min(columns[0], max([LEAST, *parts])), *columns[1:]]
 
 
 def total(columns: list[int]) -> int:
@@ -61,16 +66,16 @@ def total(columns: list[int]) -> int:
 
 
 def squeezed(table: TextTable, width: int) -> list[int]:
-    """Widths that fit: the widest column that can give way does so first."""
-    found, floor = widths(table), least(table)
+    """Return widths that fit, by narrowing the widest column that can be narrowed first."""
+    columns, floor = widths(table), least(table)
     if total(floor) > width:
         floor[0] = min(floor[0], LEAST)
-    while total(found) > width:
-        can = [i for i in range(len(found)) if found[i] > floor[i]]
-        if not can:
+    while total(columns) > width:
+        flexible = [i for i in range(len(columns)) if columns[i] > floor[i]]
+        if not flexible:
             break
-        found[max(can, key=lambda i: found[i])] -= 1
-    return found
+        columns[max(flexible, key=lambda i: columns[i])] -= 1
+    return columns
 
 
 def shortened(table: TextTable) -> TextTable:
@@ -78,13 +83,13 @@ def shortened(table: TextTable) -> TextTable:
 
 
 def stacked(table: TextTable) -> TextTable:
-    """What stands in brackets after a number goes below it."""
+    """Move brackets after a number to the next line."""
     rows = [[row[0], *(cell.replace(" (", "\n(") for cell in row[1:])] for row in table.rows]
     return replace(table, rows=rows)
 
 
 def folded(name: str, width: int) -> str:
-    """A method's name in lines, broken after a plus or a space; within a part only where it is too long by itself.
+    """Wrap a method's name after a plus or a space, and within a part only if it is longer than a line.
 
     >>> folded("fedbug(0.4)+scaffold", 13)
     'fedbug(0.4)+\\nscaffold'
@@ -100,10 +105,10 @@ def folded(name: str, width: int) -> str:
 
 
 def pieces(name: str, width: int) -> list[str]:
-    """What a name is broken into, its marks at the ends: parts, and what is in one that is longer than a line."""
+    """Split a name into parts, and parts longer than a line further; punctuation stays at the ends."""
     parts = re.split(r"(?<=[+ ])", name)
     within = [re.split(r"(?<=[=(,])", part) if len(part.rstrip()) > width else [part] for part in parts]
-    return [piece for found in within for piece in found]
+    return [piece for split in within for piece in split]
 
 
 def leave_out(table: TextTable, name: str) -> TextTable:

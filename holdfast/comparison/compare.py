@@ -2,51 +2,68 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from holdfast.comparison.export import as_csv, latex, markdown
+from holdfast.comparison.executor import Executor
+from holdfast.comparison.export import markdown
+from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
-from holdfast.comparison.plan import ExecutionOptions, Plan, make_plan, slug
+from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.result import collect
 from holdfast.comparison.runner import FolderLock, run_all
-from holdfast.comparison.study_folder import RESULT, TABLES, StudyFolder
-from holdfast.comparison.task import Executor
+from holdfast.comparison.study_folder import StudyFolder
+from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, Study
 from holdfast.core.errors import HoldfastError
+from holdfast.core.typed_json import to_json
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
-from holdfast.runs.folder import fresh_folder, write_whole
-
-MOST_CLIENTS = 200  # above, compare.json leaves out the samples per client and class
+from holdfast.runs.folder import LISTED, new_folder
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found: ``record`` is what ``compare.json`` holds; empty when it was stopped before its end."""
+    """The outcome of a comparison.
+
+    Attributes:
+        plan: What was compared.
+        folder: Where it is kept.
+        study: The results; None if it was stopped before the end.
+    """
 
     plan: Plan
     folder: Path
-    record: dict[str, Any]
+    study: Study | None
 
     @property
     def finished(self) -> bool:
-        return bool(self.record)
+        """Whether all runs are done."""
+        return self.study is not None
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """The content of ``compare.json``; empty if the comparison was stopped before the end."""
+        record: dict[str, Any] = {} if self.study is None else to_json(self.study)
+        return record
 
     @property
     def entries(self) -> list[dict[str, Any]]:
         """A record per method and sweep point; the first is what the others are compared with."""
-        found: list[dict[str, Any]] = self.record.get("entries", [])
-        return found
+        entries: list[dict[str, Any]] = self.record.get("entries", [])
+        return entries
 
     def markdown(self) -> str:
-        return markdown(self.record)
+        """Return the tables as Markdown; the comparison must be finished."""
+        if self.study is None:
+            raise HoldfastError(f"the comparison in {self.folder} is not finished: resume it to get its tables")
+        return markdown(self.study)
 
     def __repr__(self) -> str:
         state = "finished" if self.finished else "not finished"
@@ -72,81 +89,116 @@ def compare(
 ) -> Comparison:
     """Run every method on the same federations, cohorts and batches, and compare them with the first, seed by seed.
 
-    ``settings`` are the fields of ``Config``; ``sweep`` maps some of them to several values. The runs are kept in
-    ``out``, by default a new folder in ``runs``; called again with the same ``out`` it does only what is missing.
-    ``jobs`` processes share the work; ``light`` deletes the checkpoints of finished runs. ``stop`` is asked after
-    every round.
+    Args:
+        methods: The methods; the first is the reference.
+        data: A data set or its name.
+        model: A module or the name of a model.
+        seeds: Number of runs of every method, one seed each.
+        first_seed: The first seed; the others follow it.
+        sweep: Fields of ``Config``, each with several values to try.
+        targets: Accuracies to reach; by default 50, 80 and 95% of the best that the first method reaches.
+        jobs: Number of processes that share the work.
+        out: The folder of the comparison, by default a new one in ``runs``. Called again with the same folder, only
+            what is missing is run.
+        overwrite: Replace the comparison in ``out``.
+        light: Delete the checkpoints of finished runs.
+        watch: Observes every round and run.
+        stop: Asked after every round whether to stop.
+        **settings: Fields of ``Config`` that all runs share.
+
+    Returns:
+        The comparison; its ``record`` is empty if it was stopped.
     """
     check_numbers(jobs, targets)
-    how = ExecutionOptions(None if targets is None else tuple(map(float, targets)), jobs, light)
     if isinstance(data, Federation):
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
-    own = names_of_own(data, model)
-    named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)} | own
-    plan = make_plan(methods, settings | named, seeds, first_seed, sweep, how, own)
-    bench = Executor(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
-    path = Path(out) if out is not None else fresh_folder(Path("runs"), "compare", slug(plan.config.data))
-    folder = StudyFolder(path)
+    from_python = python_objects(data, model)
+    named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
+    execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light)
+    common = settings | named | from_python
+    request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
+    plan = make_plan(request)
+    executor = Executor(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
+    path = Path(out) if out is not None else new_folder(Path("runs"), "compare", slug(plan.config.data))
+    return run_plan(plan, executor, StudyFolder(path), overwrite, watch, stop)
+
+
+def run_plan(
+    plan: Plan,
+    executor: Executor,
+    folder: StudyFolder,
+    overwrite: bool,
+    watch: Observer | None,
+    stop: Callable[[], bool],
+) -> Comparison:
+    """Run whatever a plan still needs.
+
+    Args:
+        plan: What to compare.
+        executor: Runs the tasks.
+        folder: Where the comparison is kept.
+        overwrite: Delete the comparison that is there first.
+        watch: Observes every round and run.
+        stop: Asked after every round whether to stop.
+
+    Returns:
+        The comparison, finished or stopped.
+    """
     folder.check(plan, overwrite)
-    tasks = plan.tasks(path)
+    tasks = plan.tasks(folder.path)
     for task in tasks[: len(plan.entries)]:
-        bench.check(task)
-    facts = facts_of(bench.federation(tasks[0].config))
-    with FolderLock(path):
+        executor.check(task)
+    facts = facts_of(executor.federation(tasks[0].config))
+    with FolderLock(folder.path):
         if overwrite:
             folder.clear()
         folder.write_plan(plan, facts)
-        done = run_all(tasks, bench, jobs, watch, stop, light)
-        record = collect(plan, path, facts) if done else {}
-        if done:
-            write(path, record)
-    return Comparison(plan, path, record)
+        done = run_all(tasks, executor, plan.execution.jobs, watch, stop, plan.execution.light)
+        study = collect(plan, folder.path, facts) if done else None
+        if study is not None:
+            folder.write_result(study)
+    return Comparison(plan, folder.path, study)
 
 
 def tabulate(path: str | Path, targets: Sequence[float] | None = None) -> Comparison:
-    """Make result and tables of a comparison again from its finished runs; nothing is run.
+    """Write the result and the tables of a comparison again from its finished runs, without running anything.
 
-    Without ``targets`` they are those that the comparison was asked for.
+    By default the targets are those that the comparison was started with.
     """
     check_numbers(1, targets)
     folder = StudyFolder(Path(path))
     plan = folder.plan()
     if targets is not None:
-        plan = replace(plan, how=replace(plan.how, targets=targets))
-    record = collect(plan, folder.path, folder.stored())
-    write(folder.path, record)
-    return Comparison(plan, folder.path, record)
+        plan = replace(plan, execution=replace(plan.execution, targets=list(targets)))
+    study = collect(plan, folder.path, folder.stored().facts)
+    folder.write_result(study)
+    return Comparison(plan, folder.path, study)
 
 
-def write(path: Path, record: dict[str, Any]) -> None:
-    write_whole(path / RESULT, json.dumps(record, allow_nan=False) + "\n")
-    for name, text in zip(TABLES, (markdown(record), as_csv(record), latex(record)), strict=True):
-        write_whole(path / name, text)
-
-
-def names_of_own(data: object, model: object) -> dict[str, str]:
-    """The names of data and model where they are objects of the user; what is neither that nor a name is refused."""
+def python_objects(data: object, model: object) -> dict[str, str]:
+    """Name the data and the model where they are Python objects; anything but these and names is an error."""
     for name, value, kind in (("data", data, DataSet), ("model", model, nn.Module)):
         if value is not None and not isinstance(value, (str, kind)):
             raise HoldfastError(f"{name} must be a name or a {kind.__name__}, not a {type(value).__name__}")
-    own = {"data": data.name} if isinstance(data, DataSet) else {}
-    return own | ({"model": type(model).__name__} if isinstance(model, nn.Module) else {})
+    names = {"data": data.name} if isinstance(data, DataSet) else {}
+    return names | ({"model": type(model).__name__} if isinstance(model, nn.Module) else {})
 
 
-def facts_of(federation: Federation) -> dict[str, Any]:
-    """What the result says of the data: its classes, and who holds how many of each."""
+def facts_of(federation: Federation) -> DataFacts:
+    """Return the classes, and the samples per client and class unless there are too many clients."""
     counts = None
-    if federation.clients <= MOST_CLIENTS:
+    if federation.clients <= LISTED:
         labels = federation.data.y.cpu().numpy()
         counts = federation.deal.counts(labels, federation.classes).tolist()
-    return {"classes": list(federation.data.classes), "counts": counts}
+    return DataFacts(list(federation.data.classes), counts)
 
 
 def check_numbers(jobs: int, targets: Sequence[float] | None) -> None:
+    """Raise an error for a bad number of jobs or bad targets."""
     if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
         raise HoldfastError(f"jobs must be a whole number of at least 1, not {jobs}")
     if targets is not None and not len(targets):
-        raise HoldfastError("targets must be accuracies such as 0.8, or be left out")
+        raise HoldfastError("targets is empty: list accuracies such as 0.8, or leave it out")
     for target in targets or ():
         if not 0 < target <= 1:
-            raise HoldfastError(f"a target is an accuracy in (0, 1], such as 0.8, not {target:g}")
+            raise HoldfastError(f"a target must be an accuracy in (0, 1], such as 0.8, not {target:g}")

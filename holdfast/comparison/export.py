@@ -8,19 +8,20 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.comparison.plan import shown
+from holdfast.comparison.study_schema import Study, StudyEntry
 from holdfast.comparison.tables import NEVER, NONE, describe, from_python, notes, tables
+from holdfast.method.config_text import setting_to_text
 
-# Columns of words, which begin at the left; all others hold numbers.
+# Columns of words, which are aligned left; all others hold numbers.
 WORDS = ("method", "verdict", "compared with", "row", "column", "paper, table", "claim", "here", "scale")
 
 
-def markdown(found: dict[str, Any]) -> str:
-    parts = ["# Comparison", describe(found), from_python(found) or f"`{found['command']}`"]
-    for table in tables(found):
+def markdown(study: Study) -> str:
+    parts = ["# Comparison", describe(study), from_python(study) or f"`{study.command}`"]
+    for table in tables(study):
         parts += [f"## {table.title}", markdown_table(table.head, table.rows)]
-    said = notes(found)
-    parts += ["## Notes", "\n".join(f"- {note}" for note in said)] if said else []
+    lines = notes(study)
+    parts += ["## Notes", "\n".join(f"- {line}" for line in lines)] if lines else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -29,9 +30,9 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def as_csv(found: dict[str, Any]) -> str:
-    """One line per entry with every number of the tables, unrounded; an empty cell: never, or not known."""
-    rows = [flat(found, entry) for entry in found["entries"]]
+def as_csv(study: Study) -> str:
+    """Return one line per entry with every number of the tables, unrounded; an empty cell means never or unknown."""
+    rows = [csv_row(study, entry) for entry in study.entries]
     file = io.StringIO()
     writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -39,26 +40,28 @@ def as_csv(found: dict[str, Any]) -> str:
     return file.getvalue()
 
 
-def flat(found: dict[str, Any], e: dict[str, Any]) -> dict[str, Any]:
-    d = e["difference"] or dict.fromkeys(("mean", "low", "high", "p", "to"))
-    row: dict[str, Any] = {"label": e["label"], "method": e["method"], **{k: e["settings"][k] for k in found["sweep"]}}
-    for kind, stat in e["accuracy"].items():
-        row |= {f"{kind}_mean": stat["mean"], f"{kind}_std": stat["std"]}
-    row |= {"difference": d["mean"], "low": d["low"], "high": d["high"], "p": d["p"], "compared_with": d["to"]}
-    row |= {"verdict": e["verdict"], "diverged": len(e["diverged"]), "leaks_test_data": e["leaks_test_data"]}
-    for to in e["targets"]:
-        for what in ("rounds", "seconds", "bytes"):
-            whole = None not in to[what]
-            row[f"{what}_to_{shown(to['target'])}"] = statistics.fmean(to[what]) if whole else None
-    row |= {what: e[what]["mean"] for what in ("seconds", "bytes", "kappa", "rho")}
-    means = e["by_class"]["mean"] or [None] * len(found["classes"])
-    return row | {f"class_{c}": m for c, m in zip(found["classes"], means, strict=True)}
+def csv_row(study: Study, e: StudyEntry) -> dict[str, Any]:
+    row: dict[str, Any] = {"label": e.label, "method": e.method, **{k: e.settings[k] for k in study.sweep}}
+    for kind, score in (("final", e.accuracy.final), ("best", e.accuracy.best), ("last5", e.accuracy.last5)):
+        row |= {f"{kind}_mean": score.mean, f"{kind}_std": score.std}
+    d = e.difference
+    columns = {"difference": "mean", "low": "low", "high": "high", "p": "p", "compared_with": "to"}
+    row |= {column: getattr(d, name, None) for column, name in columns.items()}
+    row |= {"verdict": e.verdict, "diverged": len(e.diverged), "leaks_test_data": e.leaks_test_data}
+    for cost in e.targets:
+        for name, values in (("rounds", cost.rounds), ("seconds", cost.seconds), ("bytes", cost.bytes)):
+            known = [v for v in values if v is not None]
+            mean = statistics.fmean(known) if len(known) == len(values) else None
+            row[f"{name}_to_{setting_to_text(cost.target)}"] = mean
+    row |= {"seconds": e.seconds.mean, "bytes": e.bytes.mean, "kappa": e.kappa.mean, "rho": e.rho.mean}
+    means = e.by_class.mean or [None] * len(study.classes)
+    return row | {f"class_{c}": m for c, m in zip(study.classes, means, strict=True)}
 
 
-def latex(found: dict[str, Any]) -> str:
-    """The tables for a paper; they need the package booktabs."""
-    parts = [f"% {escaped(describe(found))}", "% \\usepackage{booktabs}"]
-    for table in tables(found):
+def latex(study: Study) -> str:
+    """Return the tables for a paper; they need the package booktabs."""
+    parts = [f"% {escaped(describe(study))}", "% \\usepackage{booktabs}"]
+    for table in tables(study):
         body = [" & ".join(escaped(cell) for cell in row) + r" \\" for row in table.rows]
         parts += [
             r"\begin{table}", r"\centering", rf"\caption{{{escaped(table.title)}}}",
@@ -66,7 +69,7 @@ def latex(found: dict[str, Any]) -> str:
             " & ".join(escaped(cell) for cell in table.head) + r" \\", r"\midrule", *body, r"\bottomrule",
             r"\end{tabular}", r"\end{table}", "",
         ]  # fmt: skip
-    return "\n".join([*parts, *(f"% {escaped(note)}" for note in notes(found))]) + "\n"
+    return "\n".join([*parts, *(f"% {escaped(line)}" for line in notes(study))]) + "\n"
 
 
 TEX = {

@@ -1,4 +1,4 @@
-"""What can be told while many runs go on: a plain line whenever one of them ends."""
+"""Followers of many runs: one that is silent, and one that writes a line whenever a run ends."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ import time
 from collections.abc import Sequence
 
 from holdfast.comparison.task import Task
-from holdfast.runs.history import Record
+from holdfast.training.round_record import RoundRecord
 
 PATIENCE = 30.0  # seconds without a line
 
 
 class Observer:
-    """Follows the runs and says nothing; the base of those that do."""
+    """Follows the runs silently; the base class of all observers."""
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
-        """Before the first run: every task, and how it stands on disk."""
+        """Called before the first run, with every task and its state on disk."""
 
-    def round(self, task: Task, record: Record) -> None:
-        """After every round of any run."""
+    def round(self, task: Task, record: RoundRecord) -> None:
+        """Called after every round of any run."""
 
     def end(self, task: Task, state: str, why: str) -> None:
-        """After every run: ``finished``, ``stopped`` or ``diverged``."""
+        """Called after every run, with the state ``finished``, ``stopped`` or ``diverged``."""
 
     def say(self, text: str) -> None:
-        """A remark on all runs."""
+        """Called with a remark about all runs."""
 
     def close(self) -> None:
-        """After the last run, or when they were stopped."""
+        """Called after the last run, or when the runs were stopped."""
 
 
 class LineLog(Observer):
-    """A line on stderr for every run that ends, and now and then on one that goes on: for logs."""
+    """Writes a line to stderr for every run that ends, and one now and then while a run is slow: for logs."""
 
     last = 0.0  # when a line was last written
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.total = len(tasks)
         self.done = sum(state in ("finished", "diverged") for state in states)
-        self.say(standing(tasks, states))
+        self.say(overview(tasks, states))
 
-    def round(self, task: Task, record: Record) -> None:
+    def round(self, task: Task, record: RoundRecord) -> None:
         if time.monotonic() > self.last + PATIENCE:
             known = "" if record.test_accuracy is None else f", accuracy {record.test_accuracy:.4f}"
             self.say(f"{task.label}, seed {task.config.seed}: round {record.round} of {task.config.rounds}{known}")
@@ -50,29 +50,29 @@ class LineLog(Observer):
         if state == "stopped":
             return
         self.done += 1
-        what = why
+        outcome = why
         if state == "finished":
-            found = task.summary()
-            what = f"accuracy {found['final_accuracy']:.4f} after {found['rounds']} rounds, {found['seconds']:.1f} s"
-        self.say(f"{self.done}/{self.total} {task.label}, seed {task.config.seed}: {what}")
+            s = task.summary()
+            outcome = f"accuracy {s['final_accuracy']:.4f} after {s['rounds']} rounds, {s['seconds']:.1f} s"
+        self.say(f"{self.done}/{self.total} {task.label}, seed {task.config.seed}: {outcome}")
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
         self.last = time.monotonic()
 
 
-def standing(tasks: Sequence[Task], states: Sequence[str]) -> str:
-    """Such as ``6 runs: 3 done, 1 goes on at round 12, 2 to begin``; their number alone where all are to begin."""
+def overview(tasks: Sequence[Task], states: Sequence[str]) -> str:
+    """Return a line such as ``6 runs: 3 done, 1 resuming at round 12, 2 to start``; just the number if all are new."""
     total = f"{len(tasks)} run{'s' * (len(tasks) != 1)}"
     done = sum(state in ("finished", "diverged") for state in states)
-    begun = [task.kept() + 1 for task, state in zip(tasks, states, strict=True) if state == "begun" and task.kept()]
-    new = len(tasks) - done - len(begun)
+    started = [task.kept() + 1 for task, state in zip(tasks, states, strict=True) if state == "started" and task.kept()]
+    new = len(tasks) - done - len(started)
     if new == len(tasks):
         return total
     parts = [f"{done} done"] if done else []
-    if begun:
-        low, high = min(begun), max(begun)
+    if started:
+        low, high = min(started), max(started)
         where = f"round {low}" if low == high else f"rounds {low} to {high}"
-        parts.append(f"{len(begun)} {'goes' if len(begun) == 1 else 'go'} on at {where}")
-    parts += [f"{new} to begin"] if new else []
+        parts.append(f"{len(started)} resuming at {where}")
+    parts += [f"{new} to start"] if new else []
     return f"{total}: {', '.join(parts)}"

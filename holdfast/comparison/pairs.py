@@ -1,6 +1,6 @@
-"""Every pair of recipes: does their sum run, and if not, why? Found by running it, in both engines.
+"""Every pair of methods: whether their sum runs, and if not, why. Each pair is run on both engines to find out.
 
-``holdfast combinations`` writes ``docs/combinations.md`` from this; the tests check that the page is what comes out.
+``holdfast combinations`` writes ``docs/combinations.md`` from this, and the tests compare the page with new runs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
+from holdfast.method.catalogue import methods
 from holdfast.method.method import Method
-from holdfast.method.recipes import RECIPES
-from holdfast.runs.history import Record
 from holdfast.runs.run import run
+from holdfast.training.round_record import RoundRecord
 
-# Small enough that some six hundred pairs take a minute or two; three layers, since freeze-last-two leaves one.
+# Small enough for all pairs to take a minute or two; three layers, because freeze-last-two must leave one to train.
 SETTINGS: dict[str, Any] = {
     "model": "mlp(width=16, depth=2)",
     "rounds": 2,
@@ -33,22 +33,29 @@ SETTINGS: dict[str, Any] = {
 
 @cache
 def federation() -> Federation:
+    """Return the federation on which all pairs are run."""
     return federate(load("digits"), "dirichlet(0.3)", clients=10, seed=0, public=0.05)
 
 
 def attempt(first: str, second: str) -> str:
-    """Run the sum of two recipes for two rounds in both engines; the reason when it is refused, else nothing."""
+    """Run the sum of two methods for two rounds on both engines; return why it is refused, or an empty text."""
     try:
         sum = Method.parse(f"{first}+{second}")
         loop, vector = (run(sum, federation(), engine=engine, **SETTINGS).history for engine in ("loop", "vector"))
     except HoldfastError as error:
         return str(error)
-    disagree(f"{first}+{second}", loop, vector)
+    check_agreement(f"{first}+{second}", loop, vector)
     return ""
 
 
-def disagree(name: str, loop: list[Record], vector: list[Record]) -> None:
-    """A result that is not finite, or that depends on the engine, is a bug: say where."""
+def check_agreement(name: str, loop: list[RoundRecord], vector: list[RoundRecord]) -> None:
+    """Raise an AssertionError if a result is not finite or depends on the engine.
+
+    Args:
+        name: The sum, for the message.
+        loop: The history of the loop engine.
+        vector: The history of the vector engine.
+    """
     for a, b in zip(loop, vector, strict=True):
         for key, value in asdict(a).items():
             other = asdict(b)[key]
@@ -61,33 +68,35 @@ def disagree(name: str, loop: list[Record], vector: list[Record]) -> None:
 
 
 def names() -> list[str]:
-    """The recipes, without FedAvg: adding nothing always works."""
-    return [name for name in RECIPES if name != "fedavg"]
+    """List the methods of the papers and the baselines, without FedAvg: adding nothing always works."""
+    return [entry.name for entry in methods() if entry.group in ("paper", "baseline") and entry.sum]
 
 
 def pairs() -> list[tuple[str, str]]:
+    """List every pair of methods."""
     return list(itertools.combinations(names(), 2))
 
 
-def page(found: dict[tuple[str, str], str]) -> str:
-    """The Markdown page: a row per recipe with what it refuses; everything not listed runs."""
-    refused = {pair: why for pair, why in found.items() if why}
+def page(outcomes: dict[tuple[str, str], str]) -> str:
+    """Return the Markdown page: a row per method with what it cannot be summed with; all other pairs run."""
+    refused = {pair: why for pair, why in outcomes.items() if why}
     lines = [
         "# Which methods can be summed",
         "",
-        "Made by `holdfast combinations`, and checked by the tests: every pair of recipes is summed and run for two",
-        "rounds on non-IID digits, in both engines, with finite results and equal histories, or refused with a reason.",
+        "Written by `holdfast combinations` and checked by the tests: every pair of methods is summed and run for two",
+        "rounds on non-IID digits. It either runs on both engines, with finite results and equal histories, or is",
+        "refused with a reason.",
         "",
-        f"Of {len(found)} pairs, {len(found) - len(refused)} run and {len(refused)} are refused. `fedavg`, the empty "
-        "sum, goes with everything.",
+        f"Of {len(outcomes)} pairs, {len(outcomes) - len(refused)} run and {len(refused)} are refused. `fedavg`, the "
+        "empty sum, combines with everything.",
         "",
-        "| recipe | is refused with |",
+        "| method | cannot be summed with |",
         "|---|---|",
     ]
     for name in names():
         others = sorted({a if b == name else b for a, b in refused if name in (a, b)})
         lines.append(f"| {name} | {', '.join(others) or '-'} |")
-    lines += ["", "## The reasons", ""]
+    lines += ["", "## Reasons", ""]
     reasons: dict[str, list[str]] = {}
     for (a, b), why in refused.items():
         reasons.setdefault(why, []).append(f"{a}+{b}")

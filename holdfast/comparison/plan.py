@@ -1,84 +1,89 @@
-"""What a comparison consists of: methods × sweep points, each on every seed."""
+"""What a comparison consists of: methods × sweep points, each with every seed."""
 
 from __future__ import annotations
 
 import itertools
-import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from holdfast.comparison.labels import EntryName, entry_names
+from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, StoredPlan
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
-from holdfast.core.expression import show
-from holdfast.method.config import FIELDS, Config, from_text
+from holdfast.method.config import FIELDS, Config, changed_settings, with_role
+from holdfast.method.config_text import flag_words, setting_from_text, setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
 
-NEVER_SWEPT = {  # setting -> what to do instead
-    "method": "list several methods",
-    "seed": "use --seeds and --first-seed",
-    "data": "make one comparison per data set",
-    "data_dir": "make one comparison per data set",
-}
-WHO = ("split", "clients", "cohort", "participation", "public", "augment")  # swept, they change who trains on what
-ALWAYS = ("data", "split", "clients", "cohort", "model", "rounds")  # settings that every table should name
+# Settings that a sweep may change and that change who trains on what.
+WHO_TRAINS = tuple(name for name in with_role("federation", "cohort") if not FIELDS[name].metadata["not_swept"])
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(EntryName):
     """One row of the comparison: a method at one point of the sweep."""
 
-    label: str
-    text: str  # the method as the user wrote it
     method: Method
-    settings: dict[str, Any]  # the sweep point
-    folder: str
 
 
 @dataclass(frozen=True)
-class ExecutionOptions:
-    """What is asked for beside the runs themselves: it may differ each time that a comparison goes on."""
+class ComparisonRequest:
+    """What a user asks to compare.
 
-    targets: Sequence[float] | None = None  # accuracies to reach
-    jobs: int = 1
-    light: bool = False
+    Attributes:
+        methods: The methods; the first is the reference.
+        settings: Fields of ``Config`` that all runs share.
+        seeds: Number of runs of every method.
+        first_seed: The first seed; the others follow it.
+        sweep: Settings with several values.
+        execution: Targets, jobs and whether to keep checkpoints.
+        from_python: The names of data and model where they are Python objects.
+    """
 
-    def words(self) -> list[str]:
-        """For the command line."""
-        targets = ["--targets", ",".join(map(str, self.targets))] if self.targets else []
-        jobs = ["--jobs", str(self.jobs)] if self.jobs > 1 else []
-        return targets + jobs + ["--light"] * self.light
+    methods: Sequence[str | Part | Method]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int = 5
+    first_seed: int = 0
+    sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    from_python: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A comparison before it is run. ``config`` holds the common settings."""
+    """A comparison before it is run.
+
+    Attributes:
+        config: The settings that all runs share.
+        methods: Every method, as text and built.
+        sweep: Settings with several values.
+        seeds: The seeds of every entry.
+        execution: What may differ each time the comparison is resumed.
+        from_python: What only Python can provide, by name: data, model, parts.
+    """
 
     config: Config
     methods: tuple[tuple[str, Method], ...]
     sweep: dict[str, tuple[Any, ...]]
     seeds: tuple[int, ...]
-    how: ExecutionOptions = ExecutionOptions()
-    own: dict[str, str] = field(default_factory=dict)  # what only Python can give: data, model, parts
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    from_python: dict[str, str] = field(default_factory=dict)
 
     @property
     def entries(self) -> list[Entry]:
         """Every method at every point, the first method first."""
-        points = [dict(zip(self.sweep, values, strict=True)) for values in itertools.product(*self.sweep.values())]
-        made: list[Entry] = []
-        for (text, method), point in itertools.product(self.methods, points):
-            label = ", ".join([text, *(f"{k}={shown(v)}" for k, v in point.items())])
-            made.append(Entry(label, text, method, point, fresh(slug(label), [e.folder for e in made])))
-        return made
+        names = entry_names([text for text, _ in self.methods], self.sweep)
+        points = len(names) // len(self.methods)
+        return [Entry(n.text, n.settings, n.label, n.folder, self.methods[i // points][1]) for i, n in enumerate(names)]
 
     def config_of(self, entry: Entry, seed: int) -> Config:
         return self.config.changed(method=entry.text, seed=seed, **entry.settings)
 
     def tasks(self, out: Path) -> list[Task]:
-        """The runs, seed by seed: differences can be told early, and each federation is dealt once."""
+        """List the runs seed by seed: differences show early, and each federation is dealt once."""
         entries = self.entries
         beside = [entries.index(self.reference(entry)) for entry in entries]
         return [
@@ -88,187 +93,174 @@ class Plan:
         ]
 
     def reference(self, entry: Entry) -> Entry:
-        """Whom an entry is compared with: the first method at the same point of the sweep.
+        """Return what an entry is compared with: the first method at the same point of the sweep.
 
-        Of a single method, its first point, on the same federation where the sweep changes that.
+        The points of a single method are compared with its first point, on the same federation if the sweep changes it.
         """
-        names = WHO if len(self.methods) == 1 else tuple(self.sweep)
+        names = WHO_TRAINS if len(self.methods) == 1 else tuple(self.sweep)
         return next(e for e in self.entries if all(e.settings.get(k) == entry.settings.get(k) for k in names))
 
     def settings(self) -> dict[str, Any]:
-        """What all runs share: settings that differ from their defaults, and those that every table should name."""
-        common = {f.name: getattr(self.config, f.name) for f in fields(Config)} | {"cohort": self.cohort()}
-        never = {"method", "seed", "data_dir", *self.sweep} | ({"cohort"} if common["cohort"] is None else set())
-        return {k: v for k, v in common.items() if k not in never and (k in ALWAYS or v != FIELDS[k].default)}
+        """Return the notable settings that all runs share."""
+        return notable_settings(self.config, self.cohort(), ("method", "seed", "data_dir", *self.sweep))
 
     def cohort(self) -> int | None:
-        """Clients per round, where that is one number for all: by default it depends on the clients."""
+        """Return the clients per round if that number is the same for all runs; by default it depends on clients."""
         if self.config.participation is not None or "participation" in self.sweep:
             return None
         sizes = {self.config_of(entry, 0).cohort_size for entry in self.entries}
         return sizes.pop() if len(sizes) == 1 else None
 
-    def record(self) -> dict[str, Any]:
-        """For ``plan.json``: what makes it this comparison and no other, and how it was last asked for."""
-        common = {f.name: getattr(self.config, f.name) for f in fields(Config) if f.name not in ("method", "seed")}
-        return {
-            "methods": [text for text, _ in self.methods],
-            "sweep": {name: list(values) for name, values in self.sweep.items()},
-            "seeds": list(self.seeds),
-            "settings": common,
-            "how": asdict(self.how),
-            "own": self.own,
-        }
+    def stored(self, facts: DataFacts) -> StoredPlan:
+        """Return what ``plan.json`` holds."""
+        return StoredPlan(
+            methods=[text for text, _ in self.methods],
+            sweep={name: list(values) for name, values in self.sweep.items()},
+            seeds=list(self.seeds),
+            settings={k: v for k, v in settings_of(self.config).items() if k not in ("method", "seed")},
+            how=self.execution,
+            own=self.from_python,
+            classes=facts.classes,
+            counts=facts.counts,
+        )
 
     def command(self, out: Path) -> str | None:
-        """The command line that makes this comparison, or goes on with it; there is none for what Python alone has."""
-        if self.own:
+        """Return the command that makes or resumes this comparison; None if it needs objects from Python."""
+        if self.from_python:
             return None
-        changed = {f.name: getattr(self.config, f.name) for f in fields(Config) if f.name not in ("method", "seed")}
-        words = ["holdfast", "compare", *(text for text, _ in self.methods)]
-        for name, value in changed.items():
-            flag = "--" + name.replace("_", "-")
-            if value == FIELDS[name].default:
-                continue
-            if isinstance(value, bool):
-                words.append(flag if value else f"--no-{flag[2:]}")
-            else:
-                words += [flag, shown(value)]
+        words = ["holdfast", "compare", *(text for text, _ in self.methods), *flags(self.config, ("method", "seed"))]
         words += ["--seeds", str(len(self.seeds))]
         words += ["--first-seed", str(self.seeds[0])] if self.seeds[0] else []
         for name, values in self.sweep.items():
-            words += ["--sweep", f"{name}={','.join(map(shown, values))}"]
-        return shlex.join([*words, *self.how.words(), "--out", str(out)])
+            words += ["--sweep", f"{name}={','.join(map(setting_to_text, values))}"]
+        return shlex.join([*words, *execution_flags(self.execution), "--out", str(out)])
 
 
-def make_plan(
-    methods: Sequence[str | Part | Method],
-    settings: Mapping[str, Any],
-    seeds: int = 5,
-    first_seed: int = 0,
-    sweep: Mapping[str, Sequence[Any]] | None = None,
-    how: ExecutionOptions | None = None,
-    own: Mapping[str, str] | None = None,
-) -> Plan:
-    """A checked plan; every bad method, setting or sweep value is found here.
+def settings_of(config: Config) -> dict[str, Any]:
+    return {f.name: getattr(config, f.name) for f in fields(Config)}
 
-    ``own`` names the data and the model where they are objects of the user and not known by these names.
+
+def notable_settings(config: Config, cohort: int | None, leave_out: Collection[str] = ()) -> dict[str, Any]:
+    """Return settings that differ from their defaults, and those that every table should name.
+
+    Args:
+        config: The settings.
+        cohort: Clients per round; None if there is no fixed number.
+        leave_out: Settings to leave out.
+
+    Returns:
+        The settings in the order of ``Config``.
     """
+    values = settings_of(config) | {"cohort": cohort}
+    hidden = {*leave_out} | ({"cohort"} if cohort is None else set())
+    return {
+        k: v for k, v in values.items() if k not in hidden and (k in with_role("headline") or v != FIELDS[k].default)
+    }
+
+
+def flags(config: Config, leave_out: Collection[str]) -> list[str]:
+    """Return the words of a command line that set everything in which a config differs from the defaults."""
+    return [
+        word for name, value in changed_settings(config, tuple(leave_out)).items() for word in flag_words(name, value)
+    ]
+
+
+def execution_flags(options: ExecutionOptions) -> list[str]:
+    targets = ["--targets", ",".join(map(str, options.targets))] if options.targets else []
+    jobs = ["--jobs", str(options.jobs)] if options.jobs > 1 else []
+    return targets + jobs + ["--light"] * options.light
+
+
+def make_plan(request: ComparisonRequest) -> Plan:
+    """Check a request and return its plan; every bad method, setting or sweep value is an error here."""
+    methods, settings = request.methods, request.settings
     if isinstance(methods, (str, Part, Method)) or not methods:
         raise HoldfastError("compare needs a list of methods; the first is what the others are compared with")
-    for name, many in (("seeds", seeds), ("first_seed", first_seed)):
-        low = 1 if name == "seeds" else 0
+    for name, many, low in (("seeds", request.seeds, 1), ("first_seed", request.first_seed, 0)):
         if not isinstance(many, int) or isinstance(many, bool) or many < low:
             raise HoldfastError(f"{name} must be a whole number of at least {low}, not {many}")
     for name in ("method", "seed"):
         if name in settings:
-            raise HoldfastError(f"{name} is no common setting of a comparison: {NEVER_SWEPT[name]}")
+            raise HoldfastError(f"{name} cannot be set for a whole comparison: {FIELDS[name].metadata['not_swept']}")
     built = [(str(m), as_method(m)) for m in methods]
     for (text, method), (other, same) in itertools.combinations(built, 2):
         if method == same:
             raise HoldfastError(f"{text} and {other} are the same method: leave one out")
-    config = Config().changed(**settings)
-    numbers = tuple(range(first_seed, first_seed + seeds))
     plan = Plan(
-        config,
+        Config().changed(**settings),
         tuple(built),
-        swept(sweep or {}, settings),
-        numbers,
-        how or ExecutionOptions(),
-        {**(own or {}), **own_parts(built)},
+        check_sweep(request.sweep, settings),
+        tuple(range(request.first_seed, request.first_seed + request.seeds)),
+        request.execution,
+        {**request.from_python, **users_parts(built)},
     )
     for entry in plan.entries:
         plan.config_of(entry, plan.seeds[-1])
     return plan
 
 
-def own_parts(methods: Sequence[tuple[str, Method]]) -> dict[str, str]:
-    """The parts that the user has written: the command line does not know them."""
-    found = [p.name for _, method in methods for p in method.parts if not type(p).__module__.startswith("holdfast.")]
-    return {"parts": ", ".join(dict.fromkeys(found))} if found else {}
+def users_parts(methods: Sequence[tuple[str, Method]]) -> dict[str, str]:
+    """Name the parts that the user has written: the command line does not know them."""
+    names = [p.name for _, method in methods for p in method.parts if not type(p).__module__.startswith("holdfast.")]
+    return {"parts": ", ".join(dict.fromkeys(names))} if names else {}
 
 
-def swept(sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    """The axes of a sweep, checked: known settings, at least one value each, none twice."""
-    found: dict[str, tuple[Any, ...]] = {}
+def check_sweep(sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """Check the axes of a sweep: known settings, at least one value each, none repeated."""
+    axes: dict[str, tuple[Any, ...]] = {}
     for name, values in sweep.items():
         if name not in FIELDS:
             raise unknown("setting to sweep", name, FIELDS)
-        if name in NEVER_SWEPT:
-            raise HoldfastError(f"{name} cannot be swept: {NEVER_SWEPT[name]}")
+        if FIELDS[name].metadata["not_swept"]:
+            raise HoldfastError(f"{name} cannot be swept: {FIELDS[name].metadata['not_swept']}")
         if name in settings:
-            raise HoldfastError(f"{name} is swept and set to {shown(settings[name])}: leave one of them out")
+            raise HoldfastError(
+                f"{name} is both swept and set to {setting_to_text(settings[name])}: leave one of them out"
+            )
         if isinstance(values, str) or not values:
-            raise HoldfastError(f"the sweep of {name} needs a list of values")
-        checked = tuple(getattr(Config().changed(**roomy(name, v)), name) for v in values)
+            raise HoldfastError(f"the sweep of {name} needs a list of values, such as {name}=a,b")
+        checked = tuple(getattr(Config().changed(**valid_alone(name, v)), name) for v in values)
         for value in checked:
             if checked.count(value) > 1:
-                raise HoldfastError(f"the sweep of {name} has {shown(value)} twice: keep one")
-        found[name] = checked
-    return found
+                raise HoldfastError(f"the sweep of {name} lists {setting_to_text(value)} twice: remove one")
+        axes[name] = checked
+    return axes
 
 
-def roomy(name: str, value: Any) -> dict[str, Any]:
-    """A setting by itself, to be checked: a cohort with as many clients as it needs."""
+def valid_alone(name: str, value: Any) -> dict[str, Any]:
+    """Return a setting to be checked by itself: a cohort comes with as many clients as it needs."""
     return {name: value} | ({"clients": max(value, 1)} if name == "cohort" and isinstance(value, int) else {})
 
 
 def sweep_from_text(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """``lr=0.01,0.1`` as a user writes it; commas within parentheses belong to the value.
+    """Parse ``lr=0.01,0.1`` as a user writes it; commas within parentheses belong to the value.
 
     >>> sweep_from_text(["split=iid,dirichlet(0.1, balanced=true)", "batch=8,16"])
     {'split': ['iid', 'dirichlet(0.1, balanced=true)'], 'batch': [8, 16]}
     """
-    found: dict[str, list[Any]] = {}
+    sweep: dict[str, list[Any]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not values.strip():
-            raise HoldfastError(f"--sweep {text}: expected name=value,value,...")
-        if name in found:
+            raise HoldfastError(f"--sweep {text}: expected NAME=VALUE,VALUE,..., such as lr=0.01,0.1")
+        if name in sweep:
             raise HoldfastError(f"{name} is swept twice: write --sweep {name}=a,b,c once")
-        found[name] = [from_text(name, word) for word in words(values)]
-    return found
+        sweep[name] = [setting_from_text(name, word) for word in words(values)]
+    return sweep
 
 
 def words(text: str) -> list[str]:
-    """The parts between commas that stand outside of parentheses and brackets.
+    """Split a text at commas that are outside of parentheses and brackets.
 
     >>> words("mlp, mlp(8, [1, 2]), cnn")
     ['mlp', 'mlp(8, [1, 2])', 'cnn']
     """
-    found, depth = [""], 0
+    pieces, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")
         if letter == "," and depth <= 0:
-            found.append("")
+            pieces.append("")
         else:
-            found[-1] += letter
-    return [word.strip() for word in found]
-
-
-def shown(value: Any) -> str:
-    """A value as one writes it; read again it is the very same.
-
-    >>> shown(1.0), shown(0.1), shown(0.10000002), shown(None)
-    ('1', '0.1', '0.10000002', 'none')
-    """
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(float(value))
-    return value if isinstance(value, str) else show(value)
-
-
-def slug(text: str) -> str:
-    """A folder name that says what a text says.
-
-    >>> slug("fedbug(0.4)+prox(0.01), lr=0.1")
-    'fedbug-0.4-prox-0.01-lr-0.1'
-    """
-    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-.").lower()[:80] or "method"
-
-
-def fresh(name: str, taken: Sequence[str]) -> str:
-    """The name, with a number where it is taken."""
-    numbered = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
-    return next(candidate for candidate in numbered if candidate not in taken)
+            pieces[-1] += letter
+    return [piece.strip() for piece in pieces]

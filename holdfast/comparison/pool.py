@@ -1,4 +1,4 @@
-"""Several processes that take runs from one list. Each has a pipe of its own, so that one that dies harms no other."""
+"""Several processes that take runs from one list. Each has its own pipe, so that one that dies harms no other."""
 
 from __future__ import annotations
 
@@ -15,26 +15,43 @@ from typing import Any
 
 import torch
 
+from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
-from holdfast.comparison.task import Executor, Task
+from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 
 STOP = "stop"
 
 
 class ProcessPool:
-    """``jobs`` processes, each with its share of the cores."""
+    """Processes that share the work and the cores.
 
-    def __init__(self, jobs: int, bench: Executor, light: bool) -> None:
-        self.jobs, self.bench, self.light = jobs, bench, light
+    Attributes:
+        jobs: The number of processes.
+        executor: What runs the tasks; every process has a copy.
+        light: Whether to delete the checkpoints of finished runs.
+        threads: The number of torch threads of each process.
+    """
+
+    def __init__(self, jobs: int, executor: Executor, light: bool) -> None:
+        self.jobs, self.executor, self.light = jobs, executor, light
         self.threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // jobs))
 
     def run(self, tasks: Sequence[Task], watch: Observer, stop: Callable[[], bool]) -> bool:
-        """Whether every run is done. A run that fails, other than by diverging, ends them all with its error."""
+        """Run the tasks. A run that fails, other than by diverging, ends them all with its error.
+
+        Args:
+            tasks: What to run.
+            watch: Observes every round and run.
+            stop: Asked again and again whether to stop.
+
+        Returns:
+            Whether every run is done.
+        """
         waiting = list(tasks)
         busy: dict[Connection, Task] = {}
         pipes: dict[Connection, SpawnProcess] = {}
-        asked = stopped = False
+        stop_sent = stopped = False
         try:
             with ignoring_interrupts():
                 pipes = dict(self._start() for _ in range(self.jobs))
@@ -42,8 +59,8 @@ class ProcessPool:
                 busy[pipe] = waiting.pop(0)
                 pipe.send(busy[pipe])
             while busy:
-                if stop() and not asked:
-                    asked, waiting, stopped = True, [], bool(waiting)
+                if stop() and not stop_sent:
+                    stop_sent, waiting, stopped = True, [], bool(waiting)
                     for pipe in busy:
                         pipe.send(STOP)
                 for pipe in ready(busy):
@@ -58,7 +75,7 @@ class ProcessPool:
                             busy[pipe] = waiting.pop(0)
                             pipe.send(busy[pipe])
                     else:
-                        raise HoldfastError(content[0]) if kind == "mend" else RuntimeError(content[0])
+                        raise HoldfastError(content[0]) if kind == "refused" else RuntimeError(content[0])
         finally:
             for pipe, process in pipes.items():
                 pipe.close()
@@ -69,7 +86,7 @@ class ProcessPool:
     def _start(self) -> tuple[Connection, SpawnProcess]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self.bench, self.threads, self.light))
+        process = context.Process(target=serve, args=(theirs, self.executor, self.threads, self.light))
         process.start()
         theirs.close()
         return ours, process
@@ -80,20 +97,20 @@ class ProcessPool:
         except EOFError as error:
             process.join()
             raise HoldfastError(
-                f"a process of --jobs died with exit code {process.exitcode} (-9: out of memory?); what it had done is "
-                "kept: run the command again, with fewer --jobs"
+                f"a process of --jobs died with exit code {process.exitcode} (-9: out of memory?); its finished rounds "
+                "are kept: run the command again with fewer --jobs"
             ) from error
         return message
 
 
 def ready(pipes: Iterable[Connection]) -> list[Connection]:
-    """Those that have something to say, after a short wait."""
+    """Return the pipes that have a message, after a short wait."""
     return [pipe for pipe in wait(list(pipes), timeout=0.2) if isinstance(pipe, Connection)]
 
 
-def serve(pipe: Connection, bench: Executor, threads: int, light: bool) -> None:
-    """A process of the pool: take a task, tell every round and the end, take the next."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the first process decides
+def serve(pipe: Connection, executor: Executor, threads: int, light: bool) -> None:
+    """Work as a process of the pool: take a task, report every round and the end, take the next."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, but the first process decides
     threading.Thread(target=die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     while True:
@@ -101,19 +118,19 @@ def serve(pipe: Connection, bench: Executor, threads: int, light: bool) -> None:
             task = pipe.recv()
         except EOFError:
             return
-        if task == STOP:  # came when its run had just ended
+        if task == STOP:  # it arrived just after the run had ended
             continue
         try:
-            state, why = bench.run(task, lambda record: pipe.send(("round", record)), lambda: pipe.poll(), light)
+            state, why = executor.run(task, lambda record: pipe.send(("round", record)), lambda: pipe.poll(), light)
             pipe.send(("end", state, why))
         except HoldfastError as error:
-            pipe.send(("mend", str(error)))
+            pipe.send(("refused", str(error)))
         except Exception:
-            pipe.send(("fail", traceback.format_exc()))
+            pipe.send(("failed", traceback.format_exc()))
 
 
 def die_with_parent() -> None:
-    """A killed comparison must not leave processes that write into its folders while it is resumed."""
+    """End this process with its parent: a killed comparison must not leave writers behind when it is resumed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -122,7 +139,7 @@ def die_with_parent() -> None:
 
 @contextmanager
 def ignoring_interrupts() -> Iterator[None]:
-    """Processes that are started within begin life deaf to Ctrl-C."""
+    """Make processes that are started within this block ignore Ctrl-C from the start."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,196 +1,183 @@
-"""From run folders to ``compare.json``: everything that is known of a comparison, in the end or so far."""
+"""From run folders to a study: the content of ``compare.json``, for a finished comparison or as far as it is."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.plan import Entry, Plan
+from holdfast.comparison.labels import EntryName
+from holdfast.comparison.plan import Plan
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
-from holdfast.comparison.task import read_summary
-from holdfast.core.errors import HoldfastError
-from holdfast.runs.folder import DIVERGED, HISTORY, SUMMARY
-from holdfast.runs.provenance import MADE, made_of
-
-FORMAT = 1
-CURVES = ("test_accuracy", "test_loss", "train_loss")
+from holdfast.comparison.stored_run import StoredRun, read_run
+from holdfast.comparison.study_schema import (
+    AccuracyScores,
+    ClassAccuracy,
+    ClientCounts,
+    Curves,
+    DataFacts,
+    DivergedRun,
+    DriftCurve,
+    Study,
+    StudyEntry,
+    TargetCost,
+)
+from holdfast.runs.provenance import MADE
 
 
 @dataclass(frozen=True)
-class StoredRun:
-    """One run as it lies on disk; ``summary`` is empty until it is finished, ``why`` says that it diverged."""
+class EntryRuns:
+    """An entry with its runs, in the order of the seeds.
 
-    seed: int
-    history: list[dict[str, Any]]
-    summary: dict[str, Any]
-    why: str
-    made: dict[str, str] = field(default_factory=dict)  # where, as far as it is known
+    Attributes:
+        label: The label of the entry.
+        method: The method as the user wrote it.
+        settings: The point of the sweep.
+        runs: Folder, relative to that of the comparison -> the run in it.
+    """
 
-    def get(self, name: str) -> Any:
-        return self.summary.get(name)
+    label: str
+    method: str
+    settings: dict[str, Any]
+    runs: dict[str, StoredRun]
 
-    @property
-    def traffic(self) -> int | None:
-        return self.summary["upload_bytes"] + self.summary["download_bytes"] if self.summary else None
-
-
-def read_run(folder: Path, seed: int) -> StoredRun:
-    """A run that is done."""
-    if (folder / SUMMARY).exists():
-        summary = read_summary(folder)
-        return StoredRun(seed, read_lines(folder / HISTORY), summary, "", made_of(summary))
-    if (folder / DIVERGED).exists():
-        why, made = read_diverged(folder / DIVERGED)
-        return StoredRun(seed, read_lines(folder / HISTORY), {}, why, made)
-    raise HoldfastError(f"{folder} holds no finished run: run the comparison again to finish it")
+    def figures(self, name: str) -> list[Any]:
+        """Return a figure of every run's summary."""
+        return [run.get(name) for run in self.runs.values()]
 
 
-def read_diverged(path: Path) -> tuple[str, dict[str, str]]:
-    """Why a run ended early, and where it was made; a file of an older version says only why."""
-    why, _, made = path.read_text(encoding="utf-8").partition("\n")
-    try:
-        return why, made_of(json.loads(made.strip() or "{}"))
-    except (ValueError, AttributeError) as error:
-        raise damaged(path) from error
+def collect(plan: Plan, out: Path, facts: DataFacts, read: Callable[[Path, int], StoredRun] = read_run) -> Study:
+    """Put the results of a comparison together.
 
+    Args:
+        plan: What was compared.
+        out: The folder of the comparison.
+        facts: What is known about the data.
+        read: Reads a run. With ``read_started`` the comparison need not be finished; entries have no means until all
+            their runs are.
 
-def read_begun(folder: Path, seed: int) -> StoredRun:
-    """A run that is done, or as far as it is; one that is still to come has no history."""
-    if (folder / SUMMARY).exists() or (folder / DIVERGED).exists():
-        return read_run(folder, seed)
-    history = read_lines(folder / HISTORY, growing=True) if (folder / HISTORY).exists() else []
-    return StoredRun(seed, history, {}, "")
-
-
-def damaged(path: Path) -> HoldfastError:
-    return HoldfastError(f"{path} is damaged: delete that run's folder to run it again")
-
-
-def read_lines(path: Path, growing: bool = False) -> list[dict[str, Any]]:
-    """The rounds of a history. Where it is ``growing``, half a line at its end is a round that is being written."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        return [json.loads(line) for line in (text.rpartition("\n")[0] if growing else text).splitlines()]
-    except (OSError, ValueError) as error:
-        raise damaged(path) from error
-
-
-def collect(
-    plan: Plan,
-    out: Path,
-    facts: dict[str, Any],
-    read: Callable[[Path, int], StoredRun] = read_run,
-) -> dict[str, Any]:
-    """The whole of ``compare.json``; with ``read_begun`` what is known so far: no means until all seeds are done."""
-    runs = {entry.folder: [read(out / entry.folder / f"seed-{s}", s) for s in plan.seeds] for entry in plan.entries}
-    targets = plan.how.targets
+    Returns:
+        The study.
+    """
+    rows = {entry.folder: read_entry(entry, plan.seeds, out, read) for entry in plan.entries}
+    targets = plan.execution.targets
     if targets is None:
-        first = [entry for entry in plan.entries if entry.text == plan.entries[0].text]  # at every point of a sweep
-        best = [spread([r.get("best_accuracy") for r in runs[entry.folder]])["mean"] for entry in first]
+        first = [row for row in rows.values() if row.method == plan.methods[0][0]]  # at every point of a sweep
+        best = [spread(row.figures("best_accuracy")).mean for row in first]
         targets = usual_targets(max((b for b in best if b is not None), default=None))
-    entries = [entry_record(plan, entry, runs, targets) for entry in plan.entries]
-    split = {"counts": facts["counts"]} if facts.get("counts") else {}
-    found = {
-        "format": FORMAT,
-        **made(run for own in runs.values() for run in own),
-        "command": plan.command(out),
-        "own": plan.own,
-        "settings": plan.settings(),
-        "sweep": {name: list(values) for name, values in plan.sweep.items()},
-        "seeds": list(plan.seeds),
-        "targets": list(targets),
-        "classes": facts["classes"],
-        "split": split,
-        "entries": entries,
-    }
-    return found | ({"best_points": best_points(entries)} if plan.sweep else {})
+    entries = []
+    for entry in plan.entries:
+        reference = plan.reference(entry)
+        compared_with = None if reference == entry else rows[reference.folder]
+        entries.append(study_entry(rows[entry.folder], compared_with, targets))
+    return Study(
+        **made(run for row in rows.values() for run in row.runs.values()),
+        command=plan.command(out),
+        own=plan.from_python,
+        settings=plan.settings(),
+        sweep={name: list(values) for name, values in plan.sweep.items()},
+        seeds=list(plan.seeds),
+        targets=list(targets),
+        classes=facts.classes,
+        split=ClientCounts(facts.counts or None),
+        entries=entries,
+        best_points=best_points(entries) if plan.sweep else None,
+    )
 
 
-def made(runs: Iterable[StoredRun]) -> dict[str, str]:
-    """Where, when and with what the runs were made, as they say it themselves; empty where none of them does."""
-    said = [run.made for run in runs]
-    return {name: ", ".join(sorted({one[name] for one in said if name in one})) for name in MADE}
+def read_entry(entry: EntryName, seeds: Sequence[int], out: Path, read: Callable[[Path, int], StoredRun]) -> EntryRuns:
+    """Read the runs of an entry."""
+    runs = {f"{entry.folder}/seed-{s}": read(out / entry.folder / f"seed-{s}", s) for s in seeds}
+    return EntryRuns(entry.label, entry.text, entry.settings, runs)
 
 
-def entry_record(
-    plan: Plan, entry: Entry, runs: dict[str, list[StoredRun]], targets: Sequence[float]
-) -> dict[str, Any]:
-    own, reference = runs[entry.folder], plan.reference(entry)
-    accuracy = {name: spread([r.get(f"{name}_accuracy") for r in own]) for name in ("final", "best", "last5")}
-    difference = None
-    if entry != reference:
-        base = [r.get("final_accuracy") for r in runs[reference.folder]]
-        difference = paired(accuracy["final"]["values"], base)
-    told = None if difference is None else {"of": "final", "to": reference.label} | difference
-    personal = [r.get("personal_accuracy") for r in own]
-    return {
-        "label": entry.label,
-        "method": entry.text,
-        "settings": entry.settings,
-        "runs": [f"{entry.folder}/seed-{r.seed}" for r in own],
-        "accuracy": accuracy,
-        "difference": told,
-        "verdict": verdict(told),
-        "diverged": [{"seed": r.seed, "why": r.why} for r in own if r.why],
-        "leaks_test_data": any(r.get("leaks_test_data") for r in own),
-        "targets": [to_target(own, target) for target in targets],
-        **{name: spread([r.get(name) for r in own]) for name in ("kappa", "rho", "seconds")},
-        "bytes": spread([r.traffic for r in own]),
-        **({"personal": spread(personal)} if any(p is not None for p in personal) else {}),
-        "by_class": by_class(own),
-        "curves": curves(own),
-        "drift": drift(own),
-    }
+def made(runs: Iterable[StoredRun]) -> dict[str, Any]:
+    """Say where, when and with what the runs were made, as far as they say it; empty where none of them does."""
+    known = [run.made for run in runs]
+    return {name: ", ".join(sorted({one[name] for one in known if name in one})) for name in MADE}
 
 
-def to_target(runs: Sequence[StoredRun], target: float) -> dict[str, Any]:
-    reached = [reach(r.history, target) for r in runs]
-    rounds, seconds, traffic = (list(column) for column in zip(*reached, strict=True))
-    return {"target": target, "rounds": rounds, "seconds": seconds, "bytes": traffic}
+def study_entry(row: EntryRuns, reference: EntryRuns | None, targets: Sequence[float]) -> StudyEntry:
+    """Summarize an entry over its seeds.
+
+    Args:
+        row: The entry.
+        reference: The entry that it is compared with; None for a reference itself.
+        targets: Accuracies to reach.
+
+    Returns:
+        Its statistics, curves and drift.
+    """
+    runs = list(row.runs.values())
+    final = row.figures("final_accuracy")
+    difference = paired(final, reference.figures("final_accuracy"), reference.label) if reference else None
+    personal = row.figures("personal_accuracy")
+    return StudyEntry(
+        label=row.label,
+        method=row.method,
+        settings=row.settings,
+        runs=list(row.runs),
+        accuracy=AccuracyScores(*(spread(row.figures(f"{kind}_accuracy")) for kind in ("final", "best", "last5"))),
+        difference=difference,
+        verdict=verdict(difference),
+        diverged=[DivergedRun(run.seed, run.why) for run in runs if run.why],
+        leaks_test_data=any(row.figures("leaks_test_data")),
+        targets=[cost_to_reach(runs, target) for target in targets],
+        kappa=spread(row.figures("kappa")),
+        rho=spread(row.figures("rho")),
+        seconds=spread(row.figures("seconds")),
+        bytes=spread([run.traffic for run in runs]),
+        personal=spread(personal) if any(p is not None for p in personal) else None,
+        by_class=by_class(row.figures("accuracy_by_class")),
+        curves=curves(runs),
+        drift=drift(runs),
+    )
 
 
-def by_class(runs: Sequence[StoredRun]) -> dict[str, Any]:
-    values = [r.get("accuracy_by_class") for r in runs]
-    if any(v is None for v in values):
-        return {"mean": None, "values": values}
-    return {"mean": [spread(column)["mean"] for column in zip(*values, strict=True)], "values": values}
+def cost_to_reach(runs: Sequence[StoredRun], target: float) -> TargetCost:
+    rounds, seconds, traffic = zip(*(reach(run.history, target) for run in runs), strict=True)
+    return TargetCost(target, list(rounds), list(seconds), list(traffic))
 
 
-def curves(runs: Sequence[StoredRun]) -> dict[str, Any]:
-    """At evaluated rounds; a run that diverged, or is not finished, ends in None."""
-    rounds = sorted({line["round"] for r in runs for line in r.history if line["test_accuracy"] is not None})
-    found: dict[str, Any] = {"rounds": rounds}
-    for name in CURVES:
-        found[name] = [along(rounds, {line["round"]: line[name] for line in r.history}) for r in runs]
-    return found
+def by_class(values: list[list[float | None] | None]) -> ClassAccuracy:
+    known = [v for v in values if v is not None]
+    if len(known) < len(values):
+        return ClassAccuracy(None, values)
+    return ClassAccuracy([spread(column).mean for column in zip(*known, strict=True)], values)
 
 
-def drift(runs: Sequence[StoredRun]) -> dict[str, Any]:
-    """Every figure of the drift diagnostics that was recorded, over the rounds in which it was."""
-    told = [{line["round"]: line.get("drift") or {} for line in r.history} for r in runs]
-    names = sorted({name for run in told for figures in run.values() for name in figures})
-    found: dict[str, Any] = {}
+def curves(runs: Sequence[StoredRun]) -> Curves:
+    """Return the scores at evaluated rounds; the curve of a run that diverged or is not finished ends in None."""
+    rounds = sorted({line["round"] for run in runs for line in run.history if line["test_accuracy"] is not None})
+
+    def along_rounds(name: str) -> list[list[float | None]]:
+        return [along(rounds, {line["round"]: line[name] for line in run.history}) for run in runs]
+
+    return Curves(rounds, along_rounds("test_accuracy"), along_rounds("test_loss"), along_rounds("train_loss"))
+
+
+def drift(runs: Sequence[StoredRun]) -> dict[str, DriftCurve]:
+    """Return every drift measure that was recorded, over the rounds in which it was."""
+    recorded = [{line["round"]: line.get("drift") or {} for line in run.history} for run in runs]
+    names = sorted({name for run in recorded for figures in run.values() for name in figures})
+    measures: dict[str, DriftCurve] = {}
     for name in names:
-        rounds = sorted({t for run in told for t, figures in run.items() if name in figures})
-        values = [along(rounds, {t: figures.get(name) for t, figures in run.items()}) for run in told]
-        found[name] = {"rounds": rounds, "values": values}
-    return found
+        rounds = sorted({t for run in recorded for t, figures in run.items() if name in figures})
+        values = [along(rounds, {t: figures.get(name) for t, figures in run.items()}) for run in recorded]
+        measures[name] = DriftCurve(rounds, values)
+    return measures
 
 
 def along(rounds: Sequence[int], known: dict[int, float | None]) -> list[float | None]:
     return [known.get(t) for t in rounds]
 
 
-def best_points(entries: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """For every method the label of the point with the highest mean final accuracy, of those that did not diverge."""
-    best: dict[str, dict[str, Any]] = {}
+def best_points(entries: Sequence[StudyEntry]) -> dict[str, str]:
+    """Return, for every method, the label of the point with the highest mean final accuracy that did not diverge."""
+    best: dict[str, tuple[float, str]] = {}
     for entry in entries:
-        mean = entry["accuracy"]["final"]["mean"]
-        if mean is not None:
-            held = best.get(entry["method"])
-            if held is None or mean > held["accuracy"]["final"]["mean"]:
-                best[entry["method"]] = entry
-    return {method: entry["label"] for method, entry in best.items()}
+        mean = entry.accuracy.final.mean
+        if mean is not None and (entry.method not in best or mean > best[entry.method][0]):
+            best[entry.method] = (mean, entry.label)
+    return {method: label for method, (_, label) in best.items()}

@@ -1,4 +1,4 @@
-"""Carry out many runs, in this process or in several; what is finished is never done again."""
+"""Carry out many runs, in this process or in several; finished runs are never repeated."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.pool import ProcessPool
-from holdfast.comparison.task import Executor, Task
+from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 
 LOCK = ".lock"
@@ -16,22 +17,34 @@ LOCK = ".lock"
 
 def run_all(
     tasks: Sequence[Task],
-    bench: Executor,
+    executor: Executor,
     jobs: int = 1,
     watch: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     light: bool = False,
 ) -> bool:
-    """Whether every run is done: finished, or found to diverge. ``stop`` is asked after every round."""
+    """Run all tasks that are not done yet.
+
+    Args:
+        tasks: All runs, done or not.
+        executor: Runs them.
+        jobs: The number of processes.
+        watch: Observes every round and run.
+        stop: Asked after every round whether to stop.
+        light: Delete the checkpoints of finished runs.
+
+    Returns:
+        Whether every run is finished or diverged.
+    """
     watch = watch or Observer()
     states = [task.state() for task in tasks]
-    left = [task for task, state in zip(tasks, states, strict=True) if state in ("new", "begun")]
+    left = [task for task, state in zip(tasks, states, strict=True) if state in ("new", "started")]
     watch.begin(tasks, states)
     try:
         if jobs > 1 and len(left) > 1:
-            return ProcessPool(min(jobs, len(left)), bench, light).run(left, watch, stop)
+            return ProcessPool(min(jobs, len(left)), executor, light).run(left, watch, stop)
         for task in left:
-            state, why = bench.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
+            state, why = executor.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
             watch.end(task, state, why)
             if state == "stopped" or stop():
                 return task is left[-1] and state != "stopped"
@@ -41,7 +54,7 @@ def run_all(
 
 
 class FolderLock:
-    """A folder for one command at a time. The system drops the lock of a process that dies."""
+    """Reserves a folder for one command. The system releases the lock of a process that dies."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOCK
@@ -57,7 +70,9 @@ class FolderLock:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.file.close()
-            raise HoldfastError(f"another command is running in {self.path.parent}: wait for it, or stop it") from error
+            raise HoldfastError(
+                f"another command is running in {self.path.parent}: wait until it ends, or stop it"
+            ) from error
 
     def __exit__(self, *_: object) -> None:
         self.file.close()

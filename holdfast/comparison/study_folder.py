@@ -1,62 +1,90 @@
-"""A comparison on disk: ``plan.json``, a run folder per entry and seed, and when all are done ``compare.*``."""
+"""A comparison on disk: ``plan.json``, a run folder per entry and seed, and once all are done ``compare.*``."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from holdfast.comparison.plan import ExecutionOptions, Plan, make_plan, shown
-from holdfast.comparison.runner import LOCK
-from holdfast.comparison.task import FREE
+from holdfast.comparison.export import as_csv, latex, markdown
+from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
+from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
+from holdfast.comparison.runner import LOCK, FolderLock
+from holdfast.comparison.study_schema import FORMAT, DataFacts, StoredPlan, Study
 from holdfast.core.errors import HoldfastError
-from holdfast.runs.folder import CONFIG, RunFolder, write_whole
+from holdfast.core.files import write_atomically
+from holdfast.core.typed_json import JsonMismatch, from_json, to_json
+from holdfast.method.config import Config
+from holdfast.method.config_text import setting_to_text
+from holdfast.runs.folder import CONFIG, RunFolder
+from holdfast.runs.resume import first_difference
 
 PLAN, RESULT = "plan.json", "compare.json"
 TABLES = ("compare.md", "compare.csv", "compare.tex")
+T = TypeVar("T")
 
 
 class StudyFolder:
-    """One folder, opened for one comparison."""
+    """The folder of one comparison.
+
+    Attributes:
+        path: The folder.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def check(self, plan: Plan, overwrite: bool) -> None:
-        """Whether the comparison may be kept here: the folder is new, or holds it already, or less of it."""
+        """Raise an error unless the folder is new, or holds this comparison or a smaller one that it extends."""
         for path in (self.path, *self.path.parents):
             if path.exists() and not path.is_dir():
                 raise HoldfastError(f"{path} is a file, not a folder for a comparison: choose another --out")
         if (self.path / PLAN).exists():
             if not overwrite:
-                same_comparison(self.path, self.stored(), plan.record())
+                stored = self.stored()
+                check_same_comparison(self.path, stored, plan.stored(stored.facts))
         elif self.path.exists() and any(p.name != LOCK for p in self.path.iterdir()):
             raise HoldfastError(f"{self.path} is not empty and holds no comparison: choose another --out")
 
-    def write_plan(self, plan: Plan, facts: dict[str, Any]) -> None:
-        """Keep the plan, with what is known of the data."""
+    def write_plan(self, plan: Plan, facts: DataFacts) -> None:
+        """Write ``plan.json``."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path / PLAN, json.dumps(plan.record() | facts, indent=1) + "\n")
+        self._write_stored(plan.stored(facts))
 
-    def stored(self) -> dict[str, Any]:
-        """The plan that is here."""
-        if not (self.path / PLAN).exists():
-            raise HoldfastError(f"{self.path} holds no comparison")
-        try:
-            found: dict[str, Any] = json.loads((self.path / PLAN).read_text(encoding="utf-8"))
-            if not {"methods", "sweep", "seeds", "settings", "classes", "counts"} <= found.keys():
-                raise ValueError("a key is missing")
-        except (ValueError, AttributeError) as error:
-            raise HoldfastError(f"{self.path / PLAN} is damaged: {error}; start anew with --overwrite") from error
-        return found
+    def write_result(self, study: Study) -> None:
+        """Write ``compare.json`` and the tables."""
+        write_atomically(self.path / RESULT, json.dumps(to_json(study), allow_nan=False) + "\n")
+        for name, text in zip(TABLES, (markdown(study), as_csv(study), latex(study)), strict=True):
+            write_atomically(self.path / name, text)
+
+    def stored(self) -> StoredPlan:
+        """Read ``plan.json``; a folder of an older format is brought up to date first."""
+        path = self.path / PLAN
+        if not path.exists():
+            raise HoldfastError(f"{self.path} holds no comparison: give the folder of one")
+        plan = read_file(path, StoredPlan, "start over with --overwrite")
+        return self._upgrade(plan) if plan.format < FORMAT else plan
 
     def plan(self) -> Plan:
-        """The plan that is here, built again."""
-        found = self.stored()
-        seeds = found["seeds"]
-        settings = {k: v for k, v in found["settings"].items() if v is not None and k not in found["sweep"]}
-        how = ExecutionOptions(**found.get("how", {}))
-        return make_plan(found["methods"], settings, len(seeds), seeds[0], found["sweep"], how, found.get("own"))
+        """Build the plan that is stored here."""
+        stored = self.stored()
+        settings = {k: v for k, v in stored.settings.items() if v is not None and k not in stored.sweep}
+        seeds = stored.seeds
+        return make_plan(
+            ComparisonRequest(
+                stored.methods, settings, len(seeds), seeds[0], stored.sweep, stored.how, stored.own or {}
+            )
+        )
+
+    def result(self) -> Study:
+        """Read ``compare.json``."""
+        path = self.path / RESULT
+        remedy = f"write it again with `holdfast compare --tables {self.path}`"
+        study = read_file(path, Study, remedy)
+        if not study.entries:
+            raise HoldfastError(f"{path} is damaged, it has no entries: {remedy}")
+        return modern_study(study) if study.format < FORMAT else study
 
     def clear(self) -> None:
         """Delete the comparison, and nothing else that may be here."""
@@ -65,24 +93,78 @@ class StudyFolder:
         for name in (PLAN, RESULT, *TABLES):
             (self.path / name).unlink(missing_ok=True)
 
+    def _upgrade(self, old: StoredPlan) -> StoredPlan:
+        """Bring a folder up to date. ``plan.json`` comes last, so that it is done again after an interruption."""
+        plan = modern_plan(old)
+        try:
+            with FolderLock(self.path):
+                for before, after in renamed_folders(old).items():
+                    if (self.path / before).exists():
+                        if (self.path / after).exists():
+                            raise HoldfastError(
+                                f"{self.path / before} is now called {after}, which exists too: move one of them away"
+                            )
+                        (self.path / before).rename(self.path / after)
+                with contextlib.suppress(HoldfastError):  # no result yet, or one that is written again anyway
+                    write_atomically(self.path / RESULT, json.dumps(to_json(self.result()), allow_nan=False) + "\n")
+                self._write_stored(plan)
+        except OSError as error:
+            raise HoldfastError(
+                f"cannot bring {self.path} up to date: {error.strerror}; make the folder writable"
+            ) from error
+        return plan
 
-def same_comparison(path: Path, stored: dict[str, Any], asked: dict[str, Any]) -> None:
-    """A comparison may get more methods or seeds at its end; anything else makes it another one."""
+    def _write_stored(self, plan: StoredPlan) -> None:
+        write_atomically(self.path / PLAN, json.dumps(to_json(plan), indent=1) + "\n")
+
+
+def read_file(path: Path, kind: type[T], remedy: str) -> T:
+    """Read a JSON file into a record; a file without ``format`` has format 1.
+
+    Args:
+        path: The file.
+        kind: The record, ``Study`` or ``StoredPlan``.
+        remedy: What to do if the file is damaged.
+
+    Returns:
+        The record, in the format that the file has.
+    """
+    try:
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HoldfastError(f"cannot read {path}: {error}; {remedy}") from error
+    if isinstance(value, dict):
+        value = {"format": 1} | value
+        if isinstance(value["format"], int) and value["format"] > FORMAT:
+            raise HoldfastError(
+                f"{path} has format {value['format']}, but this version reads formats up to {FORMAT}: update Holdfast"
+            )
+    try:
+        return from_json(kind, value)
+    except JsonMismatch as error:
+        raise HoldfastError(f"{path} is damaged, {error}: {remedy}") from error
+
+
+def check_same_comparison(path: Path, stored: StoredPlan, asked: StoredPlan) -> None:
+    """Raise an error unless ``asked`` is the stored comparison, possibly with more methods or seeds at the end."""
     another = f"{path} holds another comparison, with "
-    remedy = ": choose another --out, or add --overwrite"
-    for name, value in asked["settings"].items():
-        old = stored["settings"].get(name)
-        if name not in FREE and value != old:
-            raise HoldfastError(f"{another}{name} = {old}, not {value}{remedy}")
+    remedy = ": choose another --out, or start over with --overwrite"
+    found = first_difference(Config().changed(**stored.settings), asked.settings)
+    if found:
+        raise HoldfastError(f"{another}{found.name} = {found.stored}, not {found.asked}{remedy}")
+    before, now = (stored.own if stored.own is not None else asked.own) or {}, asked.own or {}
     for name in ("data", "model"):
-        old, new = (plan.get("own", asked["own"]).get(name, "") for plan in (stored, asked))
+        old, new = before.get(name, ""), now.get(name, "")
         if old != new:
-            told = [f"{name} from Python ({text})" if text else f"{name} by its name" for text in (old, new)]
-            raise HoldfastError(f"{another}{told[0]}, not {told[1]}{remedy}")
-    if stored["sweep"] != asked["sweep"]:
-        sweep = "; ".join(f"{k}={','.join(map(shown, v))}" for k, v in stored["sweep"].items()) or "none"
+            sources = [f"{name} from Python ({text})" if text else f"{name} given by name" for text in (old, new)]
+            raise HoldfastError(f"{another}{sources[0]}, not {sources[1]}{remedy}")
+    if stored.sweep != asked.sweep:
+        sweep = "; ".join(f"{k}={','.join(map(setting_to_text, v))}" for k, v in stored.sweep.items()) or "none"
         raise HoldfastError(f"{another}the sweep {sweep}{remedy}")
-    for name in ("methods", "seeds"):
-        old, new = stored[name], asked[name]
-        if new[: len(old)] != old:
-            raise HoldfastError(f"{another}the {name} {', '.join(map(str, old))}; it may only get more of them{remedy}")
+    lists: tuple[tuple[str, list[Any], list[Any]], ...] = (
+        ("methods", stored.methods, asked.methods), ("seeds", stored.seeds, asked.seeds),
+    )  # fmt: skip
+    for name, first, longer in lists:
+        if longer[: len(first)] != first:
+            kept = ", ".join(map(str, first))
+            raise HoldfastError(f"{another}the {name} {kept}; only more of them may be added at the end{remedy}")

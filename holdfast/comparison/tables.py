@@ -7,30 +7,42 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.comparison.plan import shown
+from holdfast.comparison.study_schema import PairedDifference, Spread, Study, StudyEntry, TargetCost
 from holdfast.comparison.sweep_edges import edges
+from holdfast.method.config import with_role
+from holdfast.method.config_text import setting_to_text
 
 NEVER, NONE = "∞", "–"
 OPTIMISTIC = (
-    "The best point of a sweep was picked by the accuracy on the test data: its own accuracy is optimistic. Run the "
-    "chosen points again on fresh seeds (--first-seed) before you report them."
+    "The best point of a sweep was chosen by its accuracy on the test data, which makes that accuracy optimistic. Run "
+    "the chosen points again with new seeds (--first-seed) before you report them."
 )
 ONE_SEED = "With one seed there is no interval, no test and no verdict: use --seeds 5."
-NO_SCIPY = "No intervals and tests: scipy is not installed here. `holdfast compare --tables FOLDER` adds them."
-LEAK = "Rows marked LEAK use test data in training: their accuracy means nothing."
-MANY = "Every interval stands alone: of 20 methods that change nothing, one is expected to look different."
-CLOCK = (
-    "Seconds, and so κ, are those of the clock over whole rounds: evaluation is in them, and what a run's first round "
-    "takes to warm up and to compile. Compare methods by rounds and MB."
+NO_SCIPY = (
+    "There are no intervals and tests because scipy is not installed. Install it, then add them with `holdfast compare "
+    "--tables FOLDER`."
 )
-RATIOS = "κ and ρ are means of the ratio of every seed, not ratios of the means."
-TOLD = ("data", "split", "clients", "cohort", "participation", "model", "rounds")  # settings with words of their own
-MANY_FROM = 5  # methods from which that is said
+LEAK = "Rows marked LEAK use test data in training: their accuracy is meaningless."
+MANY = "Each interval is computed on its own: of 20 methods that change nothing, one is expected to look different."
+CLOCK = (
+    "Seconds, and therefore κ, are wall-clock time over whole rounds, including evaluation and the warm-up and "
+    "compilation in a run's first round. Compare methods by rounds and MB."
+)
+RATIOS = "κ and ρ are means of each seed's ratio, not ratios of the means."
+DESCRIBED = with_role("headline", "cohort")  # settings described in other words
+MANY_FROM = 5  # differences from which ``MANY`` is worth a note
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """Cells as text; the first column is the method. ``spare`` names columns to do without, the first one first."""
+    """A table of text.
+
+    Attributes:
+        title: Its heading.
+        head: The names of the columns; the first is the method.
+        rows: The cells.
+        spare: Columns to leave out where space is short, the first one first.
+    """
 
     title: str
     head: list[str]
@@ -38,120 +50,117 @@ class TextTable:
     spare: tuple[str, ...] = ()
 
 
-def tables(found: dict[str, Any]) -> list[TextTable]:
-    """Accuracy and difference; other scores and cost; what it takes to reach the targets; accuracy by class."""
-    return [accuracy(found), cost(found), targets(found), *classes(found)]
+def tables(study: Study) -> list[TextTable]:
+    """Return accuracy and difference, other scores and cost, cost to reach the targets, and accuracy by class."""
+    return [accuracy(study), cost(study), targets(study), *classes(study)]
 
 
-def accuracy(found: dict[str, Any]) -> TextTable:
-    several = len({e["difference"]["to"] for e in found["entries"] if e["difference"]}) > 1
+def accuracy(study: Study) -> TextTable:
+    several = len({e.difference.to for e in study.entries if e.difference}) > 1
     head = ["method", "final %", "difference", "95% interval", "p", "verdict"]
     head += ["compared with"] if several else []
     rows = []
-    for e in found["entries"]:
-        a, d = e["accuracy"], e["difference"]
-        row = [name(e), percent(a["final"])]
-        if e["diverged"]:
-            row[1] = f"diverged ({len(e['diverged'])} of {len(e['runs'])} seeds)"
-        row += [points(d["mean"]), interval(d), p_value(d["p"]), e["verdict"] or NONE] if d else [NONE] * 4
-        rows.append(row + ([d["to"] if d else NONE] if several else []))
+    for e in study.entries:
+        d = e.difference
+        row = [name(e), percent(e.accuracy.final)]
+        if e.diverged:
+            row[1] = f"diverged ({len(e.diverged)} of {len(e.runs)} seeds)"
+        row += [points(d.mean), interval(d), p_value(d.p), e.verdict or NONE] if d else [NONE] * 4
+        rows.append(row + ([d.to if d else NONE] if several else []))
     return TextTable("Test accuracy", head, rows, spare=("p", "compared with", "95% interval", "verdict"))
 
 
-def targets(found: dict[str, Any]) -> TextTable:
-    head = ["method", *(f"{100 * target:g}%" for target in found["targets"])]
-    rows = [[name(e), *map(reached, e["targets"])] for e in found["entries"]]
+def targets(study: Study) -> TextTable:
+    head = ["method", *(f"{100 * target:g}%" for target in study.targets)]
+    rows = [[name(e), *map(reached, e.targets)] for e in study.entries]
     title = f"Rounds, seconds and MB to reach an accuracy ({NEVER}: not within the run)"
     return TextTable(title, head, rows, spare=tuple(head[1:-1]))
 
 
-def cost(found: dict[str, Any]) -> TextTable:
+def cost(study: Study) -> TextTable:
     rows = []
-    for e in found["entries"]:
-        megabytes = None if e["bytes"]["mean"] is None else e["bytes"]["mean"] / 1e6
-        means = [e["seconds"]["mean"], megabytes, e["kappa"]["mean"], e["rho"]["mean"]]
-        scores = [percent(e["accuracy"][kind]) for kind in ("best", "last5")]
+    for e in study.entries:
+        megabytes = None if e.bytes.mean is None else e.bytes.mean / 1e6
+        means = [e.seconds.mean, megabytes, e.kappa.mean, e.rho.mean]
+        scores = [percent(e.accuracy.best), percent(e.accuracy.last5)]
         rows.append([name(e), *scores, *(number(m) for m in means)])
     title = "Other scores and cost (κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB)"
-    head = ["method", "best %", f"last {last_scores(found)} %", "s", "MB", "κ", "ρ"]
+    head = ["method", "best %", f"last {last_scores(study)} %", "s", "MB", "κ", "ρ"]
     return TextTable(title, head, rows, spare=("ρ", "κ", "MB", "s"))
 
 
-def classes(found: dict[str, Any], most: int = 20) -> list[TextTable]:
-    if len(found["classes"]) > most:
+def classes(study: Study, most: int = 20) -> list[TextTable]:
+    if len(study.classes) > most:
         return []
     rows = []
-    for e in found["entries"]:
-        mean = e["by_class"]["mean"]
-        cells = [NONE] * len(found["classes"]) if mean is None else [percent_of(m) for m in mean]
+    for e in study.entries:
+        mean = e.by_class.mean
+        cells = [NONE] * len(study.classes) if mean is None else [percent_of(m) for m in mean]
         rows.append([name(e), *cells])
-    return [TextTable("Final accuracy by class, %", ["method", *found["classes"]], rows)]
+    return [TextTable("Final accuracy by class, %", ["method", *study.classes], rows)]
 
 
-def notes(found: dict[str, Any]) -> list[str]:
-    """What a reader must know beside the numbers."""
-    seeds, entries = found["seeds"], found["entries"]
-    gaps = [e["difference"] for e in entries if e["difference"]]
-    said = []
-    for e in entries:
-        said += [f"{e['label']}, seed {d['seed']}: diverged, {d['why']}" for d in e["diverged"]]
-    if len(seeds) == 1:
-        said.append(ONE_SEED)
-    elif gaps and all(d["low"] is None for d in gaps):
-        said.append(NO_SCIPY)
-    elif len(gaps) >= MANY_FROM:
-        said.append(MANY)
-    if found.get("best_points"):
-        said += [f"best point of {method}: {label}" for method, label in found["best_points"].items()]
-        said += [*edges(found), OPTIMISTIC]
-    said += [LEAK] if any(e["leaks_test_data"] for e in entries) else []
-    return [*said, CLOCK, *([RATIOS] if len(seeds) > 1 else [])]
+def notes(study: Study) -> list[str]:
+    """Return what a reader must know besides the numbers."""
+    differences = [e.difference for e in study.entries if e.difference]
+    lines = [f"{e.label}, seed {d.seed}: diverged, {d.why}" for e in study.entries for d in e.diverged]
+    if len(study.seeds) == 1:
+        lines.append(ONE_SEED)
+    elif differences and all(d.low is None for d in differences):
+        lines.append(NO_SCIPY)
+    elif len(differences) >= MANY_FROM:
+        lines.append(MANY)
+    if study.best_points:
+        lines += [f"best point of {method}: {label}" for method, label in study.best_points.items()]
+        lines += [*edges(study), OPTIMISTIC]
+    lines += [LEAK] if any(e.leaks_test_data for e in study.entries) else []
+    return [*lines, CLOCK, *([RATIOS] if len(study.seeds) > 1 else [])]
 
 
-def describe(found: dict[str, Any]) -> str:
-    """One line on what was compared."""
-    s, seeds = found["settings"], found["seeds"]
-    how = [s["model"]] if "model" in s else []
-    how += [f"{s['rounds']} rounds"] if "rounds" in s else []
-    how += [f"{name} {shown(value)}" for name, value in s.items() if name not in TOLD]
+def describe(study: Study) -> str:
+    """Return one line on what was compared."""
+    s, seeds = study.settings, study.seeds
+    training = [s["model"]] if "model" in s else []
+    training += [f"{s['rounds']} rounds"] if "rounds" in s else []
+    training += [f"{name} {setting_to_text(value)}" for name, value in s.items() if name not in DESCRIBED]
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
-    parts = [", ".join([s["data"], *federation(s)]), ", ".join(how), *swept(found), which, found["device"]]
+    parts = [", ".join([s["data"], *federation(s)]), ", ".join(training), *swept(study), which, study.device]
     return "; ".join(filter(None, parts))
 
 
 def federation(settings: dict[str, Any]) -> list[str]:
-    """How the data is dealt and who takes part in a round, as far as all runs share it."""
+    """Describe the split and the cohorts, as far as all runs share them."""
     clients = f"{settings['clients']} clients" if "clients" in settings else ""
-    dealt = " over ".join(filter(None, (settings.get("split"), clients)))
-    who = f"{settings['cohort']} per round" if settings.get("cohort") else ""
+    split = " over ".join(filter(None, (settings.get("split"), clients)))
+    cohort = f"{settings['cohort']} per round" if settings.get("cohort") else ""
     if settings.get("participation"):
-        who = f"each with probability {shown(settings['participation'])}"
-    return [part for part in (dealt, who) if part]
+        cohort = f"each with probability {setting_to_text(settings['participation'])}"
+    return [part for part in (split, cohort) if part]
 
 
-def swept(found: dict[str, Any]) -> list[str]:
-    """What the runs do not share, such as ``swept split: iid, shards(2)``."""
-    return [f"swept {name}: {', '.join(map(shown, values))}" for name, values in (found.get("sweep") or {}).items()]
+def swept(study: Study) -> list[str]:
+    """Describe what the runs do not share, such as ``swept split: iid, shards(2)``."""
+    return [f"swept {name}: {', '.join(map(setting_to_text, values))}" for name, values in study.sweep.items()]
 
 
-def from_python(found: dict[str, Any]) -> str:
-    """Why no command makes a comparison again; nothing where one does."""
-    own = " and ".join(f"{what} ({name})" for what, name in (found.get("own") or {}).items())
-    return f"Started from Python with {own} of its own: there is no command to type." if own else ""
+def from_python(study: Study) -> str:
+    """Say why no command makes a comparison again; empty where one does."""
+    own = " and ".join(f"{what} ({name})" for what, name in study.own.items())
+    return f"Started from Python with its own {own}: no command can repeat it." if own else ""
 
 
 # ------------------------------------------------------------------------------------------------ cells
 
 
-def name(entry: dict[str, Any]) -> str:
-    return str(entry["label"]) + (" (LEAK)" if entry["leaks_test_data"] else "")
+def name(entry: StudyEntry) -> str:
+    return entry.label + (" (LEAK)" if entry.leaks_test_data else "")
 
 
-def percent(stat: dict[str, Any]) -> str:
-    if stat["mean"] is None:
+def percent(spread: Spread) -> str:
+    if spread.mean is None:
         return NONE
-    plus = "" if stat["std"] is None else f" ± {100 * stat['std']:.2f}"
-    return f"{100 * stat['mean']:.2f}{plus}"
+    plus = "" if spread.std is None else f" ± {100 * spread.std:.2f}"
+    return f"{100 * spread.mean:.2f}{plus}"
 
 
 def percent_of(value: float | None) -> str:
@@ -162,8 +171,8 @@ def points(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:+.2f}"
 
 
-def interval(d: dict[str, Any]) -> str:
-    return NONE if d["low"] is None else f"[{100 * d['low']:+.2f}, {100 * d['high']:+.2f}]"
+def interval(d: PairedDifference) -> str:
+    return NONE if d.low is None or d.high is None else f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]"
 
 
 def p_value(p: float | None) -> str:
@@ -176,29 +185,28 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def reached(to: dict[str, Any]) -> str:
-    """Rounds, seconds and megabytes, in the mean over seeds."""
-    kinds = ("rounds", "seconds", "bytes")
-    there = list(zip(*(to[what] for what in kinds), strict=True))
+def reached(cost: TargetCost) -> str:
+    """Return rounds, seconds and megabytes as means over seeds."""
+    seeds = zip(cost.rounds, cost.seconds, cost.bytes, strict=True)
 
-    def taken(known: Sequence[tuple[int, float, int]]) -> str:
+    def means(known: Sequence[tuple[float, float, float]]) -> str:
         rounds, seconds, traffic = map(statistics.fmean, zip(*known, strict=True))
         return f"{number(rounds)} ({number(seconds)} s, {number(traffic / 1e6)} MB)"
 
-    return unless_never([None if None in seed else seed for seed in there], taken)
+    return unless_never([None if None in seed else seed for seed in seeds], means)
 
 
 def unless_never(values: Sequence[Any], show: Callable[[Sequence[Any]], str]) -> str:
-    """What it took, seed by seed: infinite as soon as one seed never gets there, with those that do in brackets."""
-    there = [v for v in values if v is not None]
-    if not there:
+    """Show a cost seed by seed: infinite as soon as one seed never reached the target, with the others in brackets."""
+    known = [v for v in values if v is not None]
+    if not known:
         return NEVER
-    return show(there) if len(there) == len(values) else f"{NEVER} ({len(there)} of {len(values)}: {show(there)})"
+    return show(known) if len(known) == len(values) else f"{NEVER} ({len(known)} of {len(values)}: {show(known)})"
 
 
-def last_scores(found: dict[str, Any]) -> str:
-    """Of how many evaluated rounds the "mean of the last five" is: of fewer where a run has no five."""
-    scored = [e for e in found["entries"] if e["accuracy"]["last5"]["mean"] is not None]
-    counts = {min(5, len(e["curves"]["rounds"])) for e in scored}
+def last_scores(study: Study) -> str:
+    """Return the number of evaluated rounds in the "mean of the last five": fewer where a run has fewer."""
+    scored = [e for e in study.entries if e.accuracy.last5.mean is not None]
+    counts = {min(5, len(e.curves.rounds)) for e in scored}
     low, high = min(counts, default=5), max(counts, default=5)
     return str(low) if low == high else f"{low} to {high}"

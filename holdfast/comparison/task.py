@@ -1,38 +1,31 @@
-"""One run of many: what it is, where it is kept, and how it is carried out."""
+"""One run of a comparison or reproduction: what it is, and how far it is on disk."""
 
 from __future__ import annotations
 
-import gc
 import json
-import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from holdfast.core.errors import HoldfastError
-from holdfast.data.dataset import DataSet
-from holdfast.data.federation import Federation
-from holdfast.data.sources import load
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.runs.folder import CONFIG, DIVERGED, SUMMARY, RunFolder
-from holdfast.runs.history import Record
-from holdfast.runs.provenance import made_here
-from holdfast.runs.run import agree, carry_out, deal, pick_device
-from holdfast.training.round import Diverged
-
-# Settings in which a run on disk may differ from the task that finishes it.
-FREE = ("data_dir", "checkpoint_every", "compile", "workers", "states", "track")
-DEALT = ("data", "data_dir", "split", "clients", "seed", "public", "augment")  # settings that decide the federation
+from holdfast.runs.resume import first_difference
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run of many, in a folder of its own; ``row`` is its line in the live table, ``beside`` its reference's."""
+    """One run in a folder of its own.
+
+    Attributes:
+        row: The number of its entry, and of its line in the live table.
+        beside: The number of the entry that it is compared with.
+        label: The label of its entry.
+        config: The settings of the run.
+        method: The method that the config names, or an object that only Python can provide.
+        folder: Where the run is kept.
+    """
 
     row: int
     beside: int
@@ -42,95 +35,32 @@ class Task:
     folder: Path
 
     def state(self) -> str:
-        """``finished``, ``diverged``, ``begun`` or ``new``; an error where the folder holds another run."""
+        """Return ``new``, ``started``, ``finished`` or ``diverged``; raise an error if the folder holds another run."""
         if not (self.folder / CONFIG).exists():
             return "new"
-        stored = RunFolder(self.folder).stored()
-        same = {name: getattr(stored, name) for name in FREE}
-        for name, value in vars(replace(self.config, **same)).items():
-            if value != getattr(stored, name):
-                raise HoldfastError(
-                    f"{self.folder} holds another run, with {name} = {getattr(stored, name)}, not {value}: choose "
-                    "another --out, or add --overwrite"
-                )
+        found = first_difference(RunFolder(self.folder).stored(), vars(self.config))
+        if found:
+            raise HoldfastError(
+                f"{self.folder} holds another run, with {found.name} = {found.stored}, not {found.asked}: "
+                "choose another --out, or start over with --overwrite"
+            )
         if (self.folder / SUMMARY).exists():
             return "finished"
-        return "diverged" if (self.folder / DIVERGED).exists() else "begun"
+        return "diverged" if (self.folder / DIVERGED).exists() else "started"
 
     def kept(self) -> int:
-        """The last round in its checkpoints; 0 where it has to begin anew."""
+        """Return the last round that has a checkpoint; 0 if the run has to start from scratch."""
         names = [path.stem.removeprefix("round-") for path in RunFolder(self.folder).checkpoint.glob("round-*.json")]
         return max((int(name) for name in names if name.isdecimal()), default=0)
 
     def summary(self) -> dict[str, Any]:
-        """What a finished run found."""
+        """Return the summary of a finished run."""
         return read_summary(self.folder)
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise HoldfastError(f"{folder / SUMMARY} cannot be read: delete that folder to run it again") from error
-    return found
-
-
-def make_room() -> None:
-    """Give back what a run leaves on a GPU, above all its captured and compiled steps, before the next one begins."""
-    if torch.cuda.is_available():
-        gc.collect()
-        torch.compiler.reset()
-        torch.cuda.empty_cache()
-
-
-@dataclass
-class Executor:
-    """Carries out tasks one after the other; each data set is loaded once, and a federation dealt once for its runs."""
-
-    data: DataSet | None = None  # the user's own, instead of those that configs name
-    model: nn.Module | None = None
-    loaded: dict[tuple[str, str | None], DataSet] = field(default_factory=dict)
-    dealt: dict[tuple[Any, ...], Federation] = field(default_factory=dict)
-
-    def federation(self, config: Config) -> Federation:
-        key = tuple(getattr(config, name) for name in DEALT)
-        if key not in self.dealt:
-            self.dealt = {key: deal(config, self._data(config))}
-        return self.dealt[key]
-
-    def check(self, task: Task) -> None:
-        """Find whatever is wrong with a task before anything runs."""
-        agree(task.config, task.method, self.federation(task.config), self.model)
-
-    def run(
-        self, task: Task, on_round: Callable[[Record], None], stop: Callable[[], bool], light: bool = False
-    ) -> tuple[str, str]:
-        """Start a run or go on with it. How it ended: ``finished``, ``stopped`` or ``diverged``, and why.
-
-        With ``light`` the checkpoint of a finished run is deleted.
-        """
-        folder = RunFolder(task.folder)
-        resume = task.state() == "begun" and task.kept() > 0
-        fed = self.federation(task.config)
-        try:
-            result = carry_out(
-                task.config, task.method, fed, self.model, folder, resume, not resume, on_round=on_round, stop=stop
-            )
-        except Diverged as error:
-            folder.give_up(str(error), made_here(pick_device(task.config.device)))
-            return "diverged", str(error)
-        finally:
-            make_room()
-        if len(result.history) < task.config.rounds:
-            return "stopped", ""
-        if light:
-            shutil.rmtree(folder.checkpoint, ignore_errors=True)
-        return "finished", ""
-
-    def _data(self, config: Config) -> DataSet:
-        if self.data is not None:
-            return self.data
-        key = (config.data, config.data_dir)
-        if key not in self.loaded:
-            self.loaded[key] = load(config.data, config.data_dir)
-        return self.loaded[key]
+        raise HoldfastError(f"cannot read {folder / SUMMARY}: delete that folder to run it again") from error
+    return summary

@@ -1,4 +1,4 @@
-"""The one error that users see as one line."""
+"""The error that users see as one line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 
 class HoldfastError(ValueError):
-    """Something the user can mend: it names the offender, what was expected, and the remedy."""
+    """Something the user can fix. The message names the offender, what was expected, and the remedy."""
 
-    status = 2  # the exit code of a command that ends with it
+    status = 2  # the exit code of the command
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> HoldfastError:
-    """The error for a name that does not exist, with the nearest names that do.
+    """Return the error for a name that does not exist, with the closest names that do.
 
     >>> print(unknown("split", "dirichle", ["iid", "dirichlet"]))
     unknown split 'dirichle'; did you mean dirichlet?

@@ -1,7 +1,7 @@
 """The small language of methods, splits and models: ``a(1) + b(x=2, y=[3, 4])``.
 
-A sum is calls joined by ``+``; a call is a name with optional arguments in parentheses; a value is a number,
-``true``, ``false``, ``none``, a word, a quoted string or a list of values. Nothing is evaluated.
+A sum is calls joined by ``+``. A call is a name with optional arguments in parentheses. A value is a number, ``true``,
+``false``, ``none``, a word, a quoted string or a list of values. Nothing is evaluated.
 
 >>> [str(call) for call in parse("fedbug(0.4) + feddyn(alpha=0.01)")]
 ['fedbug(0.4)', 'feddyn(alpha=0.01)']
@@ -25,13 +25,19 @@ TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-DEEPEST, LONGEST = 20, 100  # of lists, of numbers
+DEEPEST, LONGEST = 20, 100  # nesting of lists, digits of a number
 WORDS: dict[str, Value] = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)
 class Call:
-    """A name with its arguments, as written."""
+    """A name with its arguments, as written.
+
+    Attributes:
+        name: The name.
+        args: The positional arguments.
+        kwargs: The named arguments.
+    """
 
     name: str
     args: tuple[Value, ...] = ()
@@ -43,7 +49,7 @@ class Call:
 
 
 def show(value: Value) -> str:
-    """Write a value so that ``parse`` reads it back.
+    """Write a value in the form that ``parse`` reads.
 
     >>> show((1, 0.5, "samples", None))
     '[1, 0.5, samples, none]'
@@ -68,7 +74,7 @@ def parse(text: str) -> list[Call]:
 
 
 class _ExpressionReader:
-    """A recursive-descent reader over the tokens of one text."""
+    """A recursive-descent parser over the tokens of one text."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -90,7 +96,7 @@ class _ExpressionReader:
             raise self.fail("a name, a number or one of ( ) [ ] , = +")
         self.kind = match.lastgroup or ""
         self.token = match[self.kind]
-        # In "a+1" the sign belongs to the sum, but there no number may follow: "+" is always a mark after a call.
+        # A "+" after a call is always a mark, even in "a+1": a number cannot follow it there anyway.
         self.at += match.end()
 
     def take(self, mark: str) -> bool:
@@ -131,7 +137,7 @@ class _ExpressionReader:
             self.next()
             self.expect("=")
             if name in kwargs:
-                raise HoldfastError(f"cannot read {self.text!r}: {name} is given twice")
+                raise HoldfastError(f"cannot read {self.text!r}: {name} is given twice; keep one of them")
             kwargs[name] = self.value()
         elif kwargs:
             raise self.fail("name=value after the first named argument")
@@ -142,7 +148,7 @@ class _ExpressionReader:
         kind, token = self.kind, self.token
         if self.take("["):
             if depth == DEEPEST:
-                raise HoldfastError(f"cannot read {self.text[:40]!r}...: lists go deeper than {DEEPEST}")
+                raise HoldfastError(f"cannot read {self.text[:40]!r}...: lists may be nested at most {DEEPEST} deep")
             items: list[Value] = []
             while not self.take("]"):
                 items.append(self.value(depth + 1))
@@ -157,5 +163,7 @@ class _ExpressionReader:
         if kind == "word":
             return WORDS.get(token.lower(), token)
         if len(token) > LONGEST:
-            raise HoldfastError(f"cannot read {self.text[:40]!r}...: a number of {len(token)} digits")
+            raise HoldfastError(
+                f"cannot read {self.text[:40]!r}...: a number has {len(token)} digits, at most {LONGEST} are allowed"
+            )
         return int(token) if re.fullmatch(r"[+-]?\d+", token) else float(token)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from holdfast.core.errors import HoldfastError
+
 ASIDE = ".part"  # the ending of a file that is being written
 
 
@@ -20,3 +22,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     aside = path.with_name(path.name + ASIDE)
     aside.write_bytes(content.encode() if isinstance(content, str) else content)
     os.replace(aside, path)
+
+
+def refuse_file(path: Path, purpose: str) -> None:
+    """Raise an error if a file is where a folder is needed: at ``path`` or above it."""
+    for place in (path, *path.parents):
+        if place.exists() and not place.is_dir():
+            raise HoldfastError(f"{place} is a file, not a folder for {purpose}: choose another --out")

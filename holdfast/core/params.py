@@ -1,7 +1,7 @@
-"""Things a user can name in a string: parts, splits and models.
+"""Things that a user can name in a string: parts, splits, data sets and models.
 
-Each is a frozen dataclass whose fields are its parameters. A parameter states its default, its meaning and its
-range once, with ``param``; making the object checks them all.
+Each is a frozen dataclass whose fields are its parameters. A parameter states its default, its meaning and its range
+once, with ``param``. They are checked whenever an object is made.
 """
 
 from __future__ import annotations
@@ -26,16 +26,37 @@ def param(
     above: float | None = None,
     below: float | None = None,
     choices: tuple[str, ...] = (),
+    roles: tuple[str, ...] = (),
+    not_swept: str = "",
 ) -> Any:
-    """A parameter: ``low <= value <= high``, ``above < value < below``, or one of ``choices``."""
-    limits = {"low": low, "high": high, "above": above, "below": below}
-    metadata = {"doc": doc, "choices": choices, **{k: v for k, v in limits.items() if v is not None}}
-    return field(default=default, metadata=metadata)
+    """Declare a parameter with everything that is known about it.
+
+    Args:
+        default: The default value; ``dataclasses.MISSING`` makes the parameter required.
+        doc: The meaning, in a few words, for help texts and tables.
+        low: The smallest value allowed.
+        high: The largest value allowed.
+        above: A bound that the value must exceed.
+        below: A bound that the value must stay under.
+        choices: The words allowed; a number may have words as alternatives.
+        roles: What the setting is to the rest of the library (settings of a run only, see ``method.config``).
+        not_swept: Why a comparison cannot sweep the setting, as a remedy (settings of a run only).
+
+    Returns:
+        A dataclass field.
+    """
+    bounds = {"low": low, "high": high, "above": above, "below": below}
+    metadata = {"doc": doc, "choices": choices, "roles": roles, "not_swept": not_swept}
+    return field(default=default, metadata=metadata | {k: v for k, v in bounds.items() if v is not None})
 
 
 @dataclass(frozen=True)
 class Named:
-    """The base of everything named: its parameters are checked when it is made."""
+    """The base of everything that has a name; its parameters are checked when it is made.
+
+    Attributes:
+        name: The name to use in a string.
+    """
 
     name: ClassVar[str] = ""
 
@@ -44,13 +65,13 @@ class Named:
             object.__setattr__(self, f.name, checked(self.name, f, getattr(self, f.name)))
 
     def __str__(self) -> str:
-        """As ``parse`` reads it: every parameter that differs from its default."""
+        """Return the text that ``parse`` reads, with every parameter that differs from its default."""
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
         return str(Call(self.name, (), changed))
 
 
 def limits(f: Field[Any]) -> str:
-    """A parameter's range in words: ``in [0, 1]``, ``above 0``, ``one of samples, uniform``."""
+    """Describe a parameter's range: ``in [0, 1]``, ``above 0``, ``one of samples, uniform``."""
     m = f.metadata
     if m.get("choices") and str(f.type).startswith("float"):
         return limits_of(m) + " or " + " or ".join(m["choices"])
@@ -58,6 +79,7 @@ def limits(f: Field[Any]) -> str:
 
 
 def limits_of(m: Mapping[str, Any]) -> str:
+    """Describe the range of a number from its bounds."""
     if {"low", "high"} <= m.keys():
         return f"in [{m['low']}, {m['high']}]"
     if {"above", "high"} <= m.keys():
@@ -71,7 +93,19 @@ def limits_of(m: Mapping[str, Any]) -> str:
 
 
 def checked(owner: str, f: Field[Any], value: Any) -> Any:
-    """The value of a parameter in its type, or an error that names owner, parameter and range."""
+    """Convert the value of a parameter to its type.
+
+    Args:
+        owner: The name of the thing that has the parameter, for the error.
+        f: The parameter's field.
+        value: The value as given.
+
+    Returns:
+        The value in the parameter's type.
+
+    Raises:
+        HoldfastError: If the value has another type or is out of range.
+    """
     kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
     if value is None:
         if "None" in kind:
@@ -112,6 +146,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
 
 
 def within(f: Field[Any], value: float) -> bool:
+    """Tell whether a number is in the range of a parameter."""
     m = f.metadata
     return bool(
         value >= m.get("low", -math.inf)
@@ -122,24 +157,43 @@ def within(f: Field[Any], value: float) -> bool:
 
 
 def build(call: Call, known: Mapping[str, type[T]], kind: str) -> T:
-    """Make the named thing that a call asks for."""
+    """Make the named thing that a call asks for.
+
+    Args:
+        call: The name and its arguments.
+        known: The classes by name.
+        kind: What the classes are, for the error: "split", "model", ...
+
+    Returns:
+        An object of the class with that name.
+    """
     if call.name not in known:
         raise unknown(kind, call.name, known)
     return make(known[call.name], call.args, call.kwargs)
 
 
 def make(cls: type[T], args: tuple[Value, ...], kwargs: Mapping[str, Value]) -> T:
-    """Call ``cls`` with arguments that a user wrote, naming those it does not have."""
+    """Make an object with arguments that a user wrote.
+
+    Args:
+        cls: The class.
+        args: Positional arguments, in the order of its parameters.
+        kwargs: Named arguments.
+
+    Returns:
+        The object. Unknown, repeated and missing arguments are errors.
+    """
     names = [f.name for f in fields(cls)]
     if len(args) > len(names):
         takes = f"takes {len(names)} ({', '.join(names)})" if names else "takes none"
-        raise HoldfastError(f"{cls.name}: {len(args)} arguments given, it {takes}")
+        count = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
+        raise HoldfastError(f"{cls.name}: {count} given, but it {takes}")
     given: dict[str, Value] = dict(zip(names, args, strict=False))
     for key, value in kwargs.items():
         if key not in names:
             raise unknown(f"parameter of {cls.name}", key, names or ["(it has none)"])
         if key in given:
-            raise HoldfastError(f"{cls.name}: {key} is given twice")
+            raise HoldfastError(f"{cls.name}: {key} is given twice; keep one of them")
         given[key] = value
     for f in fields(cls):
         if f.default is MISSING and f.name not in given:

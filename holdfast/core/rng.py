@@ -1,8 +1,8 @@
-"""Randomness without generators: every random number is a hash of what it is for.
+"""Random numbers without generators: every random number is a hash of what it is for.
 
-A key is made of the seed and of integers that say what is drawn (round, client, epoch, ...). Batch order, dropout
-masks and noise are functions of their key alone, so every engine, device and resumed run sees the same numbers.
-Keys are 32-bit values held in int64 tensors; they broadcast, and they work inside ``vmap``.
+A key is made from the seed and from integers that say what is drawn (round, client, epoch, ...). Batch order, dropout
+masks and noise depend on their key alone, so that every engine, every device and every resumed run sees the same
+numbers. Keys are 32-bit values in int64 tensors; they broadcast, and they work inside ``vmap``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER = 1, 2, 3, 4, 5, 6, 7
 
 
 def mix(x: Any) -> Any:
-    """A bijection of 32-bit words with good avalanche (two rounds of multiply and xor-shift)."""
+    """Mix the bits of 32-bit words: a bijection with good avalanche (two rounds of multiply and xor-shift)."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
     x = ((x ^ (x >> 15)) * 0x846CA68B) & MASK
     return x ^ (x >> 16)
@@ -33,7 +33,7 @@ def mix(x: Any) -> Any:
 def key(*words: Word) -> Tensor:
     """Fold words into one key; tensors broadcast.
 
-    Numbers are folded as numbers, so that a key of numbers and device tensors never leaves the device.
+    Python numbers are folded as such, so that a key of numbers and device tensors never leaves the device.
 
     >>> key(0, 1).item() == key(0, 1).item() != key(1, 0).item()
     True
@@ -46,7 +46,7 @@ def key(*words: Word) -> Tensor:
 
 
 def numbers(*words: int | np.ndarray) -> np.ndarray:
-    """The same keys in NumPy.
+    """Return the same keys in NumPy.
 
     >>> int(numbers(0, 1, np.array([5]))[0]) == int(key(0, 1, 5))
     True
@@ -58,7 +58,7 @@ def numbers(*words: int | np.ndarray) -> np.ndarray:
 
 
 def uniform(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Tensor:
-    """Numbers in [0, 1), ``shape`` of them for every key: the result has shape ``k.shape + shape``."""
+    """Return numbers in [0, 1), ``shape`` of them per key: the result has shape ``k.shape + shape``."""
     count = math.prod(shape)
     index = torch.arange(count, device=k.device).reshape(shape)
     words = torch.as_tensor(mix((k.reshape(k.shape + (1,) * len(shape)) + index * STRIDE) & MASK))
@@ -67,7 +67,7 @@ def uniform(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.f
 
 
 def normal(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.float32) -> Tensor:
-    """Standard normal numbers (Box-Muller), ``shape`` of them for every key."""
+    """Return standard normal numbers (Box-Muller), ``shape`` of them per key."""
     a = uniform(key(k, 1), shape, dtype)
     b = uniform(key(k, 2), shape, dtype)
     return torch.sqrt(-2.0 * torch.log1p(-a)) * torch.cos(2.0 * math.pi * b)

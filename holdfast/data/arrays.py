@@ -1,4 +1,4 @@
-"""Turn what a user has (numpy, torch, lists) into checked tensors, with errors that name what is wrong."""
+"""Turn a user's arrays, tensors and lists into checked tensors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ CHUNK = 4096
 
 
 def samples(what: str, values: Any, channels: str = "auto") -> Tensor:
-    """Inputs as uint8 or float32 [n, channels, height, width], or float32 [n, features]; all finite.
+    """Convert and check inputs.
 
-    Grey images [n, height, width] get their channel. ``channels`` says where it is: ``first``, ``last``, or
-    ``auto``: last where the last axis is 1 or 3 and the second is not, else first.
+    Args:
+        what: The name of the inputs, for error messages.
+        values: Images or rows of features. Grey images [n, height, width] get a channel axis.
+        channels: Where images have their channels: ``first``, ``last`` or ``auto``. The latter means last where the
+            last axis is 1 or 3 and the second is not, else first.
+
+    Returns:
+        Finite numbers: uint8 or float32 [n, channels, height, width], or float32 [n, features].
     """
     x = _tensor(what, values)
     if len(x) == 0:
@@ -31,7 +37,9 @@ def samples(what: str, values: Any, channels: str = "auto") -> Tensor:
         shapes = "[n, features], [n, height, width] or [n, channels, height, width]"
         raise HoldfastError(f"{what} must be {shapes}, not {list(x.shape)}; reshape it")
     if x.numel() == 0:
-        raise HoldfastError(f"{what} has shape {list(x.shape)}; its samples hold no numbers")
+        raise HoldfastError(
+            f"{what} has shape {list(x.shape)}, so its samples are empty; give samples with at least one number"
+        )
     x = x.contiguous() if x.dtype == torch.uint8 and x.dim() == 4 else x.float().contiguous()
     _check_finite(what, x)
     return x
@@ -47,17 +55,17 @@ def _tensor(what: str, values: Any) -> Tensor:
     else:
         try:
             array = np.asarray(values)
-        except ValueError as error:  # numpy's word for rows of different lengths
-            raise HoldfastError(f"{what}: its samples differ in shape; make them equal") from error
+        except ValueError as error:  # raised for rows of different lengths
+            raise HoldfastError(f"{what} has samples of different shapes; give all the same shape") from error
         if array.dtype.kind not in "biuf":
             raise HoldfastError(f"{what} must be numbers, not {array.dtype}; convert it first")
-        # Torch knows no other byte order, no negative strides, no read-only memory, and not every unsigned type.
+        # Torch supports neither other byte orders, negative strides and read-only memory nor all unsigned types.
         kind = np.uint8 if array.dtype == np.uint8 else (np.float32 if array.dtype.kind != "f" else None)
         native = array.dtype.newbyteorder("=") if kind is None else np.dtype(kind)
         array = np.require(array.astype(native, copy=False), requirements=["C", "W"])
         x = torch.from_numpy(array)
     if x.is_complex() or x.dim() == 0:
-        raise HoldfastError(f"{what} must be an array of real numbers, not {x.dtype} {list(x.shape)}")
+        raise HoldfastError(f"{what} must be an array of real numbers, not {x.dtype} {list(x.shape)}; convert it first")
     return x
 
 
@@ -71,51 +79,65 @@ def _check_finite(what: str, x: Tensor) -> None:
             bad += int(broken.sum())
             first = first if first >= 0 else start + int(broken.any(1).nonzero()[0])
     if bad:
-        raise HoldfastError(f"{what} holds {bad} NaN or infinite numbers, first in sample {first}; clean it")
+        raise HoldfastError(f"{what} has {bad} NaN or infinite numbers, first in sample {first}; clean it")
 
 
 def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tuple[Tensor, tuple[str, ...]]:
-    """Any values as numbers 0, 1, ... in sorted order (or in the order of ``names``), and their names.
+    """Number values 0, 1, ... in sorted order, or in the order of ``names``.
+
+    Args:
+        what: The name of the values, for error messages.
+        values: One value per sample: strings or numbers.
+        names: The values that may occur; any other is an error.
+
+    Returns:
+        The number of every value, and the names in order.
 
     >>> numbered("clients", ["b", "a", "b"])
     (tensor([1, 0, 1]), ('a', 'b'))
     """
     array = _column(what, values)
-    found, inverse = np.unique(array, return_inverse=True)
+    distinct, inverse = np.unique(array, return_inverse=True)
     ids = torch.from_numpy(inverse.reshape(-1).astype(np.int64))
-    words = tuple(str(value) for value in found.tolist())
+    texts = tuple(str(value) for value in distinct.tolist())
     if names is None:
-        return ids, words
+        return ids, texts
     known = {str(name): i for i, name in enumerate(names)}
-    strange = [word for word in words if word not in known]
-    if strange:
-        raise unknown(f"class in {what}", strange[0], known)
-    return torch.tensor([known[word] for word in words])[ids], tuple(known)
+    others = [text for text in texts if text not in known]
+    if others:
+        raise unknown(f"class in {what}", others[0], known)
+    return torch.tensor([known[text] for text in texts])[ids], tuple(known)
 
 
 def labels(what: str, values: Any) -> Tensor:
-    """Labels as int64 [n], at least 0."""
+    """Convert and check labels: int64 [n], at least 0."""
     array = _column(what, values)
     if array.dtype.kind not in "iu":
         raise HoldfastError(f"{what} must be integers 0, 1, 2, ..., not {array.dtype}; convert them first")
     if len(array) and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
-        raise HoldfastError(f"{what} must be integers from 0 on, but {array.min()} to {array.max()} occur")
+        raise HoldfastError(
+            f"{what} must be integers from 0 to 2**63 - 1, not {array.min()} to {array.max()}; number them from 0"
+        )
     return torch.from_numpy(array.astype(np.int64))
 
 
-def words(values: Any) -> bool:
-    """Whether labels are strings, to be numbered."""
+def are_strings(values: Any) -> bool:
+    """Tell whether labels are strings, which ``numbered`` turns into numbers."""
     return _column("y", values).dtype.kind == "U"
 
 
 def _column(what: str, values: Any) -> np.ndarray:
-    """One value per sample; the [n, 1] that some libraries give is taken too."""
+    """Return one value per sample; the shape [n, 1] that some libraries produce is accepted too."""
     try:
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError as error:
-        raise HoldfastError(f"{what} must be one value per sample; its entries differ in shape") from error
+        raise HoldfastError(
+            f"{what} must be one value per sample, but its entries differ in shape; give a flat list"
+        ) from error
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or array.dtype.kind not in "biufU":
-        raise HoldfastError(f"{what} must be one value per sample, not {array.dtype} {list(array.shape)}")
+        raise HoldfastError(
+            f"{what} must be one value per sample, not {array.dtype} {list(array.shape)}; give a flat list"
+        )
     return array

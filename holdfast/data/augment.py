@@ -1,4 +1,4 @@
-"""Random crop and flip on the device, each sample by its own key."""
+"""Random crop and flip on the device, with a key per sample."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PADDING = 4
 
 
 def crop_and_flip(x: Tensor, key: Tensor) -> Tensor:
-    """Shift every image by up to four pixels (zeros outside) and mirror every other one.
+    """Shift every image by up to four pixels, with zeros outside, and mirror it with probability one half.
 
-    ``x`` is [..., batch, channels, height, width]; ``key`` has the shape of the leading axes before the batch.
+    ``x`` is [..., batch, channels, height, width]; ``key`` has the shape of the axes before the batch.
     """
     lead, (channels, height, width) = x.shape[:-3], x.shape[-3:]
     draw = rng.uniform(key, (lead[-1], 3)).reshape(-1, 3)

@@ -1,9 +1,8 @@
-"""Decoded data sets on disk, memory-mapped: the second start reads nothing it does not need.
+"""Decoded data sets on disk, memory-mapped, so that a later start reads only what it needs.
 
-An entry is a folder of ``.npy`` files and a ``meta.json``. Its name holds a hash of the source and of every
-source file's path, size and time; an entry therefore never changes, and a changed source gets a new one.
-Entries hold plain numbers only and are opened without pickle. One that is missing or damaged is rebuilt
-without a word.
+An entry is a folder of ``.npy`` files and a ``meta.json``. Its name contains a hash of the source and of every source
+file's path, size and time. An entry therefore never changes, and a changed source gets a new one. Entries hold plain
+numbers and are opened without pickle. A missing or damaged entry is rebuilt silently.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from torch import Tensor
 
 from holdfast.data.dataset import DataSet
 
-FORMAT = "1"  # part of every hash: raise it when decoding changes
+FORMAT = "1"  # part of every hash: increase it when decoding changes
 ARRAYS = ("x", "y", "test_x", "test_y")
 
 
 def user_folder(variable: str, name: str) -> Path:
-    """The folder that an environment variable names, or ``name`` in the user's cache folder."""
+    """Return the folder that an environment variable names, or ``name`` in the user's cache folder."""
     if os.environ.get(variable):
         return Path(os.environ[variable]).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -37,22 +36,29 @@ def user_folder(variable: str, name: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """Where decoded data sets are kept."""
+    """Return the folder of decoded data sets."""
     return user_folder("HOLDFAST_CACHE", "decoded")
 
 
 def cached(key: str, files: Sequence[Path], decode: Callable[[], DataSet]) -> DataSet:
-    """The data set that ``decode`` makes of ``files``, from the cache where it is there.
+    """Return a decoded data set from the cache, or decode it and store it there.
 
-    ``key`` is the source's name with its parameters. Where the cache cannot be written (a
-    read-only home, a full disk) the decoded data set itself is given: the cache saves time and nothing else.
+    A cache that cannot be written (a read-only home, a full disk) is no error: it only saves time.
+
+    Args:
+        key: The source's name with its parameters.
+        files: The files that ``decode`` reads.
+        decode: Reads the data set.
+
+    Returns:
+        The data set.
     """
     base = key.split("(")[0]
     place = _digest(key, *(str(f.absolute()) for f in files))
     entry = cache_dir() / f"{base}-{place}-{_digest(FORMAT, *map(_stamp, files))}"
-    found = _open(entry)
-    if found is not None:
-        return found
+    known = _open(entry)
+    if known is not None:
+        return known
     data = decode()
     with suppress(OSError):
         _write(entry, data)
@@ -67,19 +73,19 @@ def _stamp(file: Path) -> str:
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def _digest(*words: str) -> str:
-    content = "\n".join(words).encode("utf-8", "surrogateescape")
+def _digest(*texts: str) -> str:
+    content = "\n".join(texts).encode("utf-8", "surrogateescape")
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _open(entry: Path) -> DataSet | None:
-    """The entry, or None where it is absent or damaged in any way."""
+    """Return the entry, or None if it is missing or damaged in any way."""
     try:
         meta = json.loads((entry / "meta.json").read_text())
         arrays = {name: _map(entry / f"{name}.npy", meta["arrays"][name]) for name in ARRAYS}
         classes, mean, std = (tuple(meta[k]) for k in ("classes", "mean", "std"))
         return DataSet(name=meta["name"], **arrays, classes=classes, mean=mean, std=std)
-    except Exception:  # whatever is wrong with it, the remedy is the same: decode again
+    except Exception:  # whatever the damage, the remedy is to decode again
         return None
 
 
@@ -88,12 +94,12 @@ def _map(file: Path, expected: list[object]) -> Tensor:
     array = open_memmap(file, mode="c")
     whole = array.offset + array.nbytes == os.path.getsize(file)
     if not whole or [str(array.dtype), *array.shape] != expected:
-        raise ValueError(f"{file} is not what meta.json says")
+        raise ValueError(f"{file} disagrees with meta.json")
     return torch.from_numpy(array)
 
 
 def _write(entry: Path, data: DataSet) -> None:
-    """Write aside and rename, so that no one ever sees half an entry."""
+    """Write to a temporary folder and rename it, so that no reader ever sees half an entry."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     aside = entry.parent / f".new-{uuid.uuid4().hex}"
     try:

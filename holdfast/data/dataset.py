@@ -1,4 +1,4 @@
-"""What every data source gives: training and test samples, and how to turn stored pixels into network inputs."""
+"""A data set: training and test samples, and how to turn stored pixels into network inputs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,29 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class DataSet:
-    """Samples as they are stored. ``uint8`` images become ``x / 255`` before the normalisation."""
+    """Samples as they are stored. ``uint8`` images become ``x / 255`` before the normalisation.
+
+    Attributes:
+        name: The name shown to the user.
+        x: Training inputs: uint8 or float [n, channels, height, width], or float [n, features].
+        y: Training labels: int64 [n].
+        test_x: Test inputs.
+        test_y: Test labels.
+        classes: The class names.
+        mean: The mean per channel or feature; empty: inputs are not normalised.
+        std: The standard deviation per channel or feature.
+        groups: The client of every training sample, int64 [n], for data that is already federated.
+    """
 
     name: str
-    x: Tensor  # [n, channels, height, width] uint8 or float, or [n, features] float
-    y: Tensor  # [n] int64
+    x: Tensor
+    y: Tensor
     test_x: Tensor
     test_y: Tensor
     classes: tuple[str, ...]
-    mean: tuple[float, ...] = ()  # per channel; empty: no normalisation
+    mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
-    groups: Tensor | None = None  # [n] int64: whose sample it is, for data that is already federated
+    groups: Tensor | None = None
 
     def __repr__(self) -> str:
         counts = f"{len(self.y)} training and {len(self.test_y)} test samples"

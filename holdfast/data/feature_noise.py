@@ -11,12 +11,20 @@ Level = float | Tensor
 
 
 def perturb(x: Tensor, sample: Tensor, sigma: Level, mean: Level, mask_share: float, seed: int) -> Tensor:
-    """Samples as their client sees them, FNR-FL Eq. 2: ``x' = x + (eps * M(x)) * sigma + mu``, eps ~ N(0, 1).
+    """Add a client's noise to its samples, FNR-FL Eq. 2: ``x' = x + (eps * M(x)) * sigma + mu``, eps ~ N(0, 1).
 
-    ``sample`` holds the number of every sample of ``x`` and has its leading shape, [B] or [C, B]. ``sigma``
-    and ``mean`` are numbers, or tensors over its first axes: [C] or [C, B] for x [C, B, ...]. Each number of
-    a sample is in the mask M with probability ``mask_share``. A sample's noise is the same on every engine
-    and in every round.
+    A sample's noise is the same on every engine and in every round.
+
+    Args:
+        x: Samples, [B, ...] or [C, B, ...].
+        sample: The number of every sample of ``x``, [B] or [C, B].
+        sigma: The standard deviation: a number, or a tensor over the first axes of ``x``, [C] or [C, B].
+        mean: The mean of the noise, likewise.
+        mask_share: The probability with which each number of a sample is in the mask M.
+        seed: The seed of the noise.
+
+    Returns:
+        The samples as their client sees them.
     """
     inner = tuple(x.shape[sample.dim() :])
     key = rng.key(seed, rng.NOISE, sample)
@@ -27,7 +35,7 @@ def perturb(x: Tensor, sample: Tensor, sigma: Level, mean: Level, mask_share: fl
 
 
 def _over(level: Level, x: Tensor) -> Level:
-    """A level that broadcasts over ``x`` from its first axis on."""
+    """Reshape a level so that it broadcasts over ``x`` from the first axis."""
     if not isinstance(level, Tensor):
         return level
     return level.to(x.device, x.dtype).reshape(level.shape + (1,) * (x.dim() - level.dim()))

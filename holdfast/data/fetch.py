@@ -1,4 +1,4 @@
-"""Download published data sets: resumable, checked, and clear about what to do where there is no network."""
+"""Download published data sets: resumable, checked, with instructions where there is no network."""
 
 from __future__ import annotations
 
@@ -11,61 +11,75 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.remotes import REMOTES, Remote
-from holdfast.data.sources import Source, data_folder, shortened, source
-from holdfast.data.unpack import unpack
+from holdfast.core.files import ASIDE
+from holdfast.data.catalog import data_folder, source
+from holdfast.data.formats.archives import unpack
+from holdfast.data.source import Download, Source, shortened
 
-Progress = Callable[[str, int, int], None]  # file, bytes there, bytes in all (0: unknown)
+Progress = Callable[[str, int, int], None]  # file, bytes received, total bytes (0: unknown)
 TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 18
 
 
 def fetch(name: str, data_dir: str | Path | None = None, progress: Progress | None = None) -> Path:
-    """Fetch what is missing of a data set and give its folder. Broken off, it goes on from where it was."""
-    wanted, root = source(name), data_folder(data_dir)
-    missing = wanted.missing(root)
-    if missing and wanted.name not in REMOTES:
+    """Download the missing files of a data set. An interrupted download resumes where it stopped.
+
+    Args:
+        name: The data set.
+        data_dir: The folder of all data sets; by default ``$HOLDFAST_DATA`` or a folder in the user's cache.
+        progress: Called with the file, the bytes received and the total.
+
+    Returns:
+        The folder of the data set.
+    """
+    data_set, root = source(name), data_folder(data_dir)
+    missing = data_set.missing(root)
+    if missing and not data_set.downloads:
         raise HoldfastError(
-            f"{wanted.name} is not published anywhere; put {shortened(missing)} into {wanted.place(root)}"
+            f"{data_set.name} is not published for download; put {shortened(missing)} into {data_set.place(root)}"
         )
-    for remote in REMOTES.get(wanted.name, ()) if missing else ():
-        file = root / remote.file
-        if remote.into or file.name in missing:
-            _download(wanted, remote, root, progress or (lambda *_: None))
-        if remote.into:
-            unpack(file, root / remote.into, remote.root, remote.only)
+    for download in data_set.downloads if missing else ():
+        file = root / download.file
+        if download.into or file.name in missing:
+            _download(data_set, download, root, progress or (lambda *_: None))
+        if download.into:
+            unpack(file, root / download.into, download.root, download.only)
             file.unlink()
-    missing = wanted.missing(root)
+    missing = data_set.missing(root)
     if missing:
-        raise HoldfastError(f"{name}: fetched, but {shortened(missing)} not in it; the publisher changed the archive")
-    return wanted.place(root)
+        raise HoldfastError(
+            f"{name}: the downloaded archive lacks {shortened(missing)}; put them into {data_set.place(root)}"
+        )
+    return data_set.place(root)
 
 
-def _download(wanted: Source, remote: Remote, root: Path, progress: Progress) -> None:
-    """Get a file whole and right, or leave what came as ``.part`` and say what to do."""
-    file = root / remote.file
-    part = file.with_name(file.name + ".part")
+def _download(data_set: Source, download: Download, root: Path, progress: Progress) -> None:
+    """Download and check one file; after a failure the bytes received stay in a ``.part`` file."""
+    file = root / download.file
+    part = file.with_name(file.name + ASIDE)
     problem = ""
-    for url in remote.urls:
+    for url in download.urls:
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            _receive(url, part, remote.size, progress)
+            _receive(url, part, download.size, progress)
             break
         except (OSError, http.client.HTTPException, ValueError) as error:
             problem = problem or f"{url}: {getattr(error, 'reason', None) or error or type(error).__name__}"
     else:
-        files, folder = shortened(wanted.missing(root)), wanted.place(root)
-        again = "run it again to go on, or" if part.exists() else "without a network,"
-        raise HoldfastError(f"cannot download {problem}; {again} put {files} into {folder}")
-    found = _md5(part)
-    if found != remote.md5:
+        files, folder = shortened(data_set.missing(root)), data_set.place(root)
+        remedy = "run the command again to resume, or" if part.exists() else "check the network, or"
+        raise HoldfastError(f"cannot download {problem}; {remedy} put {files} into {folder}")
+    checksum = _md5(part)
+    if checksum != download.md5:
         part.unlink()
-        raise HoldfastError(f"{file}: checksum {found}, expected {remote.md5}; it was removed, fetch it again")
+        raise HoldfastError(
+            f"{file}: checksum {checksum}, expected {download.md5}; it was deleted, so download it again"
+        )
     os.replace(part, file)
 
 
 def _receive(url: str, part: Path, size: int, progress: Progress) -> None:
-    """Add to ``part`` what it lacks. A server that cannot resume sends all, and all is taken anew."""
+    """Append the missing bytes to ``part``; start over if the server cannot resume."""
     have = part.stat().st_size if part.exists() else 0
     if size and have == size:
         return
@@ -73,7 +87,7 @@ def _receive(url: str, part: Path, size: int, progress: Progress) -> None:
         response = _request(url, have)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code != 416 or not have:  # 416: there is no such range, so the part is not of this file
+        if error.code != 416 or not have:  # 416: the range does not exist, so the part belongs to another file
             raise
         response = _request(url, 0)
     with response:
@@ -81,13 +95,13 @@ def _receive(url: str, part: Path, size: int, progress: Progress) -> None:
         have = have if resumed else 0
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else size
-        if size and total != size:  # a notice that the file has moved, most likely
-            raise ConnectionError(f"the file there has {total} bytes, not {size}")
+        if size and total != size:  # most likely a notice that the file has moved
+            raise ConnectionError(f"the file at this address has {total} bytes, not {size}")
         with open(part, "ab" if resumed else "wb") as out:
             while (not total or have <= total) and (chunk := response.read(CHUNK)):
                 out.write(chunk)
                 have += len(chunk)
-                progress(part.name.removesuffix(".part"), have, total)
+                progress(part.name.removesuffix(ASIDE), have, total)
     if total and have != total:
         raise ConnectionError(f"the connection broke after {have} of {total} bytes")
 

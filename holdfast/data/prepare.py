@@ -1,4 +1,4 @@
-"""What sources share: a held-out test set and the channel statistics of the training images."""
+"""What sources share: holding out a test set, and the channel statistics of the training data."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from torch import Tensor
 
 from holdfast.core.rng import key, uniform
 
-HOLD_OUT = 0x7E57  # a constant, not the user's seed: every run of a data set is tested on the same samples
+TEST_KEY = 0x7E57  # a constant, not the user's seed: all runs are tested on the same samples
 CHUNK = 4096
 
 
-def hold_out(y: Tensor, share: float = 0.2) -> tuple[Tensor, Tensor]:
-    """Indices (train, test), both ascending, with ``share`` of every class in the test part.
+def hold_out_test(y: Tensor, share: float = 0.2) -> tuple[Tensor, Tensor]:
+    """Choose ``share`` of every class for the test set; return the indices (train, test), both ascending.
 
-    A class of one sample stays in training; every larger class has a sample in both parts. The choice depends
-    on the labels alone, so it is the same on every machine and for every seed.
+    A class with one sample stays in training. Every larger class has a sample in both parts. The choice depends on the
+    labels alone, so it is the same on every machine and for every seed.
     """
-    order = torch.argsort(uniform(key(HOLD_OUT), (len(y),)), stable=True)
+    order = torch.argsort(uniform(key(TEST_KEY), (len(y),)), stable=True)
     chosen = torch.zeros(len(y), dtype=torch.bool)
     for label in torch.unique(y).tolist():
         members = order[y[order] == label]
@@ -27,10 +27,10 @@ def hold_out(y: Tensor, share: float = 0.2) -> tuple[Tensor, Tensor]:
 
 
 def moments(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel (or feature), of ``x / 255`` where ``x`` is uint8.
+    """Return the mean and standard deviation per channel (or feature), of ``x / 255`` where ``x`` is uint8.
 
-    In double precision and in chunks, so that a memory-mapped data set is never copied whole. A constant
-    channel gets deviation 1: it has nothing to scale.
+    Computed in double precision and in chunks, so that a memory-mapped data set is never copied whole. A constant
+    channel gets standard deviation 1: it has nothing to scale.
     """
     mean, variance = _of_bytes(x) if x.dtype == torch.uint8 else _of_numbers(x)
     std = torch.where(variance > 0, variance.sqrt(), 1.0)
@@ -38,7 +38,7 @@ def moments(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def _of_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance from a histogram: one pass, exact."""
+    """Return mean and variance from a histogram: one pass, exact."""
     counts = torch.zeros(x.shape[1], 256, dtype=torch.float64)
     for chunk in torch.split(x, CHUNK):
         for channel, pixels in enumerate(chunk.unbind(1)):
@@ -50,7 +50,7 @@ def _of_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _of_numbers(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance in two passes: the second around the mean, so that no digits cancel."""
+    """Return mean and variance in two passes; the second is around the mean, so that no digits cancel."""
 
     def average(centre: Tensor, power: int) -> Tensor:
         chunks = (chunk.transpose(0, 1).flatten(1).double() - centre[:, None] for chunk in torch.split(x, CHUNK))

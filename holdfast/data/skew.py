@@ -1,6 +1,6 @@
-"""How unlike the clients of a deal are, in figures.
+"""How much the clients of a deal differ, in figures.
 
-Means over clients leave empty clients out; ``empty_clients`` counts them.
+Means over clients exclude empty clients; ``empty_clients`` counts them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
-from holdfast.data.splits import Deal
 
 CHUNK = 1024  # samples at a time
 LIMIT = 1 << 24  # numbers kept of the clients' feature means
 
 
 def figures(deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = None) -> dict[str, Any]:
-    """The figures of a deal, ready for JSON; with the samples ``x`` also those of their features."""
+    """Compute the figures of a deal.
+
+    Args:
+        deal: The samples of every client.
+        labels: The label of every sample.
+        classes: The number of classes.
+        x: The samples, for the figure of their features.
+
+    Returns:
+        Figures by name, ready for JSON.
+    """
     counts = deal.counts(labels, classes)
     held = counts[deal.sizes > 0]
     distance = total_variation(held)
@@ -43,17 +53,16 @@ def figures(deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = Non
 
 
 def spread(values: np.ndarray) -> dict[str, float]:
-    """Minimum, mean, median and maximum."""
+    """Return minimum, mean, median and maximum."""
     low, high = float(values.min()), float(values.max())
     return {"min": low, "mean": float(values.mean()), "median": float(np.median(values)), "max": high}
 
 
 def total_variation(counts: np.ndarray) -> np.ndarray:
-    """Each client's distance to the global label mix, ``1/2 * sum_j |P_h(y=j) - P_a(y=j)|``, in [0, 1].
+    """Return each client's distance to the global label mix, ``1/2 * sum_j |P_h(y=j) - P_a(y=j)|``, in [0, 1].
 
-    Twice this is the distance theta_h by which FedAgg (Sec. V-A) measures skew and that it calls Wasserstein:
-    the L1 distance of the two mixes. (Between classes at mutual distance 1, Wasserstein's distance is half of
-    L1.)
+    Twice this is theta_h, the distance by which FedAgg (Sec. V-A) measures skew. FedAgg calls it Wasserstein, but it is
+    the L1 distance of the two mixes. (Between classes at mutual distance 1, the Wasserstein distance is half of L1.)
 
     >>> total_variation(np.array([[4, 0], [0, 4]])).tolist()
     [0.5, 0.5]
@@ -64,7 +73,7 @@ def total_variation(counts: np.ndarray) -> np.ndarray:
 
 
 def effective_classes(counts: np.ndarray) -> np.ndarray:
-    """How many equally frequent classes have the entropy of a client's mix: ``exp(-sum_j p_j ln p_j)``.
+    """Return how many equally frequent classes have the entropy of a client's mix: ``exp(-sum_j p_j ln p_j)``.
 
     >>> effective_classes(np.array([[3, 3, 0], [7, 0, 0]])).round(6).tolist()
     [2.0, 1.0]
@@ -74,7 +83,7 @@ def effective_classes(counts: np.ndarray) -> np.ndarray:
 
 
 def gini(sizes: np.ndarray) -> float:
-    """Inequality of client sizes, 0 (equal) to 1 (one owns all); empty clients count.
+    """Return the inequality of client sizes, from 0 (equal) to 1 (one client owns all); empty clients count.
 
     ``sum_ij |n_i - n_j| / (2 N sum n)``, from the sorted sizes.
 
@@ -87,11 +96,11 @@ def gini(sizes: np.ndarray) -> float:
 
 
 def feature_shift(deal: Deal, x: Tensor) -> float:
-    """How far clients' mean features lie apart: the mean of ``||m_i - m|| / sqrt(E ||x - m||^2)``.
+    """Return how far apart the clients' mean features are: the mean of ``||m_i - m|| / sqrt(E ||x - m||^2)``.
 
-    ``m_i`` is the mean sample of client i, ``m`` that of all, both under the noise of the deal; the unit is
-    how far a sample lies from the mean. n_i iid samples give about ``1/sqrt(n_i)``. Of very many clients,
-    some are taken.
+    ``m_i`` is the mean sample of client i and ``m`` that of all clients, both under the noise of the deal. The unit is
+    the distance of a sample from the mean: n_i iid samples give about ``1/sqrt(n_i)``. With very many clients, only
+    some are measured.
     """
     held = np.flatnonzero(deal.sizes)
     width = x[0].numel()
@@ -108,12 +117,22 @@ def feature_shift(deal: Deal, x: Tensor) -> float:
         square += float(seen.square().sum())
     mean = sums.sum(dim=0) / len(owners)
     scale = max(square / len(owners) - float(mean.square().sum()), 0.0) ** 0.5
-    own = sums[:-1] / torch.from_numpy(deal.sizes[kept])[:, None]
-    return float((own - mean).norm(dim=1).mean()) / scale if scale > 0 else 0.0
+    means = sums[:-1] / torch.from_numpy(deal.sizes[kept])[:, None]
+    return float((means - mean).norm(dim=1).mean()) / scale if scale > 0 else 0.0
 
 
 def features(deal: Deal, x: Tensor, index: np.ndarray, owner: np.ndarray) -> Tensor:
-    """Samples as their clients see them, in [0, 1] where ``x`` holds bytes, on the CPU."""
+    """Return samples as their clients see them, on the CPU.
+
+    Args:
+        deal: The samples of every client, with their noise.
+        x: All samples; bytes are scaled to [0, 1].
+        index: The numbers of the samples to return.
+        owner: The client of each of them.
+
+    Returns:
+        The samples in float32.
+    """
     sample = torch.from_numpy(index)
     seen = x[sample.to(x.device)].cpu()
     seen = seen.float() / 255 if seen.dtype == torch.uint8 else seen.float()

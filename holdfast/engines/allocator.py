@@ -1,4 +1,4 @@
-"""Large tensors come and go in every local step: their memory is kept, not handed back to the system each time."""
+"""Keep the memory of freed tensors: large ones come and go in every local step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NEVER = 2**31 - 1
 
 @cache
 def keep_freed_memory() -> bool:
-    """Tell the allocator, once per process and where it is glibc's; whether that was possible.
+    """Tell glibc's allocator to keep freed memory, once per process; return whether that was possible.
 
-    Memory that went back to the system comes again page by page, each page cleared: several milliseconds of a step of
-    a large model. One arena, since those of other threads are too small to keep what a step needs.
+    Memory that was returned to the system comes back page by page, each page cleared, which costs several milliseconds
+    per step of a large model. A single arena is used, since those of other threads are too small for a step.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

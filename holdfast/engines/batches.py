@@ -1,8 +1,8 @@
 """Which sample goes into which batch: a function of (seed, round, trip, client) and nothing else.
 
 In every pass over its data a client sees each sample once, in an order sorted by hashed keys; the last batch of a pass
-may be smaller. With ``epochs`` a round is so many passes. With ``steps`` a round is one "epoch" of so many steps, and
-passes follow one another underneath.
+may be smaller. With ``epochs`` a round is that number of passes. With ``steps`` a round is one "epoch" of that many
+steps, with one pass after another underneath.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holdfast.core import rng
 
-PLACES = 30  # bits for the place of a sample among a client's
+PLACE_BITS = 30  # bits for the place of a sample among a client's
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class BatchPlan:
         return BatchPlan(self.index.to(device), self.mask.to(device), self.steps)
 
     def pick(self, rows: list[int]) -> BatchPlan:
-        """The plan of these clients, in this order."""
+        """Return the plan of these clients, in this order."""
         return BatchPlan(self.index[rows], self.mask[rows], [self.steps[i] for i in rows])
 
     def rows(self, start: int, stop: int) -> BatchPlan:
-        """The plan of some of the clients, padded to the largest among them."""
+        """Return the plan of a range of the clients, padded to the largest among them."""
         most = max(self.steps[start:stop])
         return BatchPlan(self.index[start:stop, :, :most], self.mask[start:stop, :, :most], self.steps[start:stop])
 
@@ -53,9 +53,21 @@ def plan(
     epochs: int,
     steps: int | None,
 ) -> BatchPlan:
-    """Deal the samples ``owned[c, :n[c]]`` of each client into batches; ``words`` are seed, round and trip.
+    """Arrange the samples of each client in batches.
 
-    Computed in NumPy: the arrays are so small that PyTorch would spend longer on beginning.
+    This is computed in NumPy: the arrays are so small that PyTorch would spend most of its time on overhead.
+
+    Args:
+        owned: The sample numbers of each client, [C, most]; the first ``n[c]`` of a row count.
+        n: The number of samples of each client, [C].
+        client: The client ids, [C].
+        words: Seed, round and trip, which decide the order.
+        batch: The samples per step.
+        epochs: The passes over the data.
+        steps: The steps of the round instead of ``epochs``, or None.
+
+    Returns:
+        The batches of all clients.
     """
     device = owned.device
     own, held, who = (t.cpu().numpy() for t in (owned, n, client))
@@ -76,12 +88,12 @@ def plan(
 
 
 def _orders(own: np.ndarray, held: np.ndarray, who: np.ndarray, words: tuple[int, ...], passes: int) -> np.ndarray:
-    """[C, passes, n]: each client's samples, in a new order every pass; padding comes last."""
+    """Return [C, passes, n]: each client's samples, in a new order for every pass; padding comes last."""
     seed, *rest = words
     k = rng.numbers(seed, rng.ORDER, *rest, who[:, None], np.arange(passes))  # [C, passes]
     place = np.arange(own.shape[1])
     draw = rng.numbers(k[..., None], place)
     draw = np.where(place < held[:, None, None], draw, rng.MASK + 1)
-    # Sorted together with their places, which decide between equal draws: faster than a stable argsort.
-    order = np.sort(draw << PLACES | place, axis=-1) & ((1 << PLACES) - 1)
+    # Sorting draws together with their places, which break ties, is faster than a stable argsort.
+    order = np.sort(draw << PLACE_BITS | place, axis=-1) & ((1 << PLACE_BITS) - 1)
     return np.take_along_axis(np.broadcast_to(own[:, None], order.shape), order, 2)

@@ -1,8 +1,8 @@
-"""One local step of a whole cohort, traced once and run for every step of a round; on a GPU a replayed CUDA graph.
+"""The local step of a whole cohort, traced once and repeated for every step of a round; on a GPU as a CUDA graph.
 
-The step is traced through all its Python into a flat graph of tensor operations, and compiled where asked. On a GPU it
-is also captured: everything it reads or writes lives in buffers of its own, the step counter included, so that a replay
-needs nothing from the host; a round copies its model, messages and batches in and replays.
+Tracing turns the step with all its Python into a flat graph of tensor operations, which is compiled on request. On a
+GPU the step is also captured: everything it reads or writes is in buffers of its own, including the step counter, so
+that a replay needs nothing from the host. A round copies its model, messages and batches into the buffers and replays.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from holdfast.engines.client_update import Broadcast, ClientInfo, ClientUpdate, PerPart, settle
+from holdfast.core.tensors import PerPart
 from holdfast.engines.cohort import Cohort
+from holdfast.engines.local_training import Broadcast, ClientTask, LocalTraining, write_back
 
 OPTIONS: dict[str, Any] = {
-    "realize_reads_threshold": 3,  # what a pool gives is read by every window of a convolution: compute it once
+    "realize_reads_threshold": 3,  # a pool's output is read by every window of a convolution: compute it once
     "size_asserts": False,  # buffers never change their shape
-    "assert_indirect_indexing": False,  # sample numbers are those of the deal
+    "assert_indirect_indexing": False,  # sample numbers come from the split
 }
 
 
@@ -30,13 +31,13 @@ OPTIONS: dict[str, Any] = {
 class CohortShape:
     """The shape that all cohorts of a run fit into, so that one captured step serves them all."""
 
-    rows: int  # clients trained at once
-    slots: int  # most local steps of a client in a round
+    rows: int  # clients trained at a time
+    slots: int  # the most local steps of any client in a round
     batch: int
     ragged: bool  # whether clients differ in their number of steps
 
     def fill(self, plan: Tensor) -> Tensor:
-        """[C, slots, batch] from a plan of fewer steps or smaller batches; what is added is padding."""
+        """Pad a plan of fewer steps or smaller batches to [C, slots, batch]."""
         _, slots, batch = plan.shape
         return torch.nn.functional.pad(plan, [0, self.batch - batch, 0, self.slots - slots])
 
@@ -44,11 +45,9 @@ class CohortShape:
 class StepInputs(NamedTuple):
     """What a step reads and does not change."""
 
-    job: Broadcast
-    who: ClientInfo
-    states: PerPart
+    task: ClientTask  # with a client axis
     samples: Tensor  # [C, slots, batch]: the sample numbers of every step
-    mask: Tensor
+    mask: Tensor  # false where ``samples`` is padding
     steps: Tensor  # [C] steps per epoch of each client
     most: Tensor  # the largest of them
 
@@ -60,46 +59,57 @@ class StepState(NamedTuple):
     scratch: PerPart
     loss: Tensor  # [C] summed over the steps
     k: Tensor  # [C] steps taken
-    slot: Tensor  # the step of the round, counted for the whole cohort
+    slot: Tensor  # the number of the step, counted for the whole cohort
 
 
 class CapturedStep:
-    """A traced step for cohorts of one shape. ``step`` is the local step under ``vmap``."""
+    """A traced step for cohorts of one shape.
+
+    Args:
+        training: The local training that the step belongs to.
+        step: The local step under ``vmap``.
+        inputs: What the step reads, as an example of its shape.
+        state: What the step changes, likewise.
+        ragged: Whether clients differ in their number of steps.
+        compiled: Whether to compile the traced step.
+    """
 
     def __init__(
         self,
-        local: ClientUpdate,
+        training: LocalTraining,
         step: Callable[..., Any],
-        fixed: StepInputs,
-        moving: StepState,
+        inputs: StepInputs,
+        state: StepState,
         ragged: bool,
         compiled: bool,
     ) -> None:
-        self.local, self.step, self.ragged = local, step, ragged
-        self.fixed: StepInputs = own(fixed)
-        self.moving: StepState = own(moving)._replace(w=aligned(moving.w))
-        self.buffers, _ = tree_flatten((self.fixed, self.moving))
-        self.once = in_place(self._once, self.fixed, self.moving, compiled)  # what a graph reads must stay alive
-        self.run = capture(self.once) if moving.w.is_cuda else self.once
+        self.training, self.step, self.ragged = training, step, ragged
+        self.inputs: StepInputs = copied(inputs)
+        self.state: StepState = copied(state)._replace(w=aligned(state.w))
+        self.buffers, _ = tree_flatten((self.inputs, self.state))
+        self.once = in_place(self._once, self.inputs, self.state, compiled)  # what a graph reads must stay alive
+        self.run = capture(self.once) if state.w.is_cuda else self.once
 
-    def steps(self, fixed: StepInputs, moving: StepState, times: int) -> StepState:
-        """Take so many steps. What comes back lives in buffers that the next call writes over."""
-        values, _ = tree_flatten((fixed, moving))
+    def steps(self, inputs: StepInputs, state: StepState, times: int) -> StepState:
+        """Take ``times`` steps. The result is in buffers that the next call overwrites."""
+        values, _ = tree_flatten((inputs, state))
         for buffer, value in zip(self.buffers, values, strict=True):
             if buffer is not value:
                 buffer.copy_(value)
         for _ in range(times):
             self.run()
-        return self.moving
+        return self.state
 
     def _once(self, f: StepInputs, m: StepState) -> StepState:
-        """One step of every client that is not idle."""
+        """Take one step of every client that has steps left."""
         index, mask = (t.index_select(1, m.slot.reshape(1)).squeeze(1) for t in (f.samples, f.mask))
         active = f.steps > m.slot % f.most
         k = m.k + active
-        x, y = self.local.federation.batch(index, f.who.sigma, self.local.augment_key(f.job, f.who.id, k))
+        info = f.task.info
+        key = self.training.augment_key(f.task.broadcast, info.id, k)
+        x, y = self.training.federation.batch(index, info.sigma, key)
         epoch = m.slot // f.most
-        w, scratch, loss = self.step(f.job, f.who, f.states, m.scratch, m.w, x, y, mask, k, epoch)
+        w, scratch, loss = self.step(f.task, m.scratch, m.w, x, y, mask, k, epoch)
         if self.ragged:
             w, scratch, loss = tree_map(
                 lambda new, old: torch.where(active.reshape(-1, *[1] * (new.dim() - 1)), new, old),
@@ -110,30 +120,30 @@ class CapturedStep:
 
 
 def in_place(
-    function: Callable[[StepInputs, StepState], StepState], fixed: StepInputs, moving: StepState, compiled: bool
+    function: Callable[[StepInputs, StepState], StepState], inputs: StepInputs, state: StepState, compiled: bool
 ) -> Callable[[], object]:
-    """``moving = function(fixed, moving)`` on these very tensors, traced through its Python; compiled where asked."""
+    """Trace ``state = function(inputs, state)`` on these very tensors, and compile it on request."""
     from torch.fx.experimental.proxy_tensor import make_fx  # slow to import, and only some runs need it
 
-    inputs, spec = tree_flatten((fixed, moving))
-    changed = len(tree_flatten(moving)[0])
+    tensors, spec = tree_flatten((inputs, state))
+    changed = len(tree_flatten(state)[0])
 
     def flat(*tensors: Tensor) -> list[Tensor]:
         outputs, _ = tree_flatten(function(*tree_unflatten(list(tensors), spec)))
-        settle(list(tensors[-changed:]), outputs)
+        write_back(list(tensors[-changed:]), outputs)
         return []
 
-    traced = make_fx(flat)(*inputs)
-    inputs = inputs + lift_constants(traced)
+    traced = make_fx(flat)(*tensors)
+    tensors = tensors + lift_constants(traced)
     if not compiled:
-        return partial(traced, *inputs)
+        return partial(traced, *tensors)
     from torch import _inductor as inductor
 
-    return partial(inductor.compile(traced, inputs, options=OPTIONS), *inputs)
+    return partial(inductor.compile(traced, tensors, options=OPTIONS), *tensors)
 
 
 def lift_constants(traced: torch.fx.GraphModule) -> list[Tensor]:
-    """Make the tensors in a graph inputs of it: a compiler would copy them, the data set above all, into its cache."""
+    """Turn the tensors in a graph into inputs: a compiler would copy them, above all the data set, into its cache."""
     graph = traced.graph
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     constants: list[Tensor] = []
@@ -148,11 +158,11 @@ def lift_constants(traced: torch.fx.GraphModule) -> list[Tensor]:
 
 
 def capture(run: Callable[[], object]) -> Callable[[], object]:
-    """The same work as a CUDA graph, which the host only has to start."""
+    """Capture work as a CUDA graph, which the host only has to start."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        run()  # once, for what libraries set up at their first call; a second run might lie behind the last step
+        run()  # once, for what libraries set up on their first call; a second run could step past the last slot
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -160,13 +170,13 @@ def capture(run: Callable[[], object]) -> Callable[[], object]:
     return graph.replay
 
 
-def own(tree: Any) -> Any:
-    """The same tensors in memory of their own."""
+def copied(tree: Any) -> Any:
+    """Return the same tensors in memory of their own."""
     return tree_map(lambda t: t.clone(memory_format=torch.contiguous_format), tree)
 
 
 def aligned(w: Tensor) -> Tensor:
-    """The rows of ``w`` in memory that starts each at a multiple of 128 bytes: matrix products want that."""
+    """Copy ``w`` so that each row starts at a multiple of 128 bytes, which makes matrix products faster."""
     step = 128 // w.element_size()
     room = w.new_zeros(w.shape[0], -(-w.shape[1] // step) * step)
     rows = room[:, : w.shape[1]]
@@ -175,23 +185,23 @@ def aligned(w: Tensor) -> Tensor:
 
 
 def shape_of(*trees: Any) -> tuple[Any, ...]:
-    """What tells two cohorts apart for a captured step."""
+    """Return what must be equal for two cohorts to share a captured step."""
     tensors, spec = tree_flatten(trees)
     return (spec, *((t.shape, t.dtype) for t in tensors))
 
 
-def fixed_part(job: Broadcast, cohort: Cohort, room: CohortShape) -> StepInputs:
-    """The round as a step reads it. The clients' own sample lists stay behind: no step needs them."""
-    plan, device = cohort.plan, job.w0.device
-    nothing = cohort.who.own[:, :0]
-    who = cohort.who._replace(own=nothing, there=nothing)
+def step_inputs(broadcast: Broadcast, cohort: Cohort, shape: CohortShape) -> StepInputs:
+    """Return the round as a step reads it. The clients' own sample lists are left out, since no step needs them."""
+    plan, device = cohort.plan, broadcast.w0.device
+    nothing = cohort.info.samples[:, :0]
+    info = cohort.info._replace(samples=nothing, valid=nothing)
     steps = torch.tensor(plan.steps, device=device)
-    samples, mask = (room.fill(t.flatten(1, 2)) for t in (plan.index, plan.mask))
-    return StepInputs(job, who, cohort.states, samples, mask, steps, steps.max())
+    samples, mask = (shape.fill(t.flatten(1, 2)) for t in (plan.index, plan.mask))
+    return StepInputs(ClientTask(broadcast, info, cohort.states), samples, mask, steps, steps.max())
 
 
 def with_idle_rows(cohort: Cohort, rows: int) -> Cohort:
-    """The cohort filled up with copies of its first client that never take a step."""
+    """Fill the cohort up with copies of its first client that never take a step."""
     more = rows - cohort.size
     if not more:
         return cohort

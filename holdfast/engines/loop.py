@@ -1,6 +1,6 @@
 """The reference engine: each client by itself, on exactly its own samples, with plain autograd.
 
-On a CPU several clients may train side by side, each in a thread of its own on one core: a convolution keeps one core
+On a CPU several clients may train in parallel, each in a thread of its own on one core: a convolution keeps one core
 busier than several cores keep each other.
 """
 
@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from holdfast.core.tensors import PerPart, Tensors, stack
 from holdfast.engines.allocator import keep_freed_memory
-from holdfast.engines.client_update import Broadcast, ClientInfo, ClientUpdate, Objective, PerPart, unshared
-from holdfast.engines.cohort import Cohort, Trained, stack
-from holdfast.method.part import Batch, Gradient, Part, Tensors
+from holdfast.engines.cohort import Cohort, CohortUpdate
+from holdfast.engines.local_training import Broadcast, ClientInfo, ClientTask, LocalTraining, Objective, unshared
+from holdfast.method.part import Batch, Gradient, Part
 
-CACHED = 2**17  # numbers that a core's cache holds twice
+CACHED = 2**17  # numbers that fit twice into a core's cache
 
 
 class Loop:
@@ -28,66 +29,71 @@ class Loop:
 
     name = "loop"
 
-    def __init__(self, local: ClientUpdate, workers: int = 1) -> None:
-        self.local = local
-        self.mine = threading.local()  # a worker's own training: a module is not safe to share between threads
-        self.pool = ThreadPoolExecutor(workers, initializer=self._hire) if workers > 1 else None
+    def __init__(self, training: LocalTraining, workers: int = 1) -> None:
+        self.training = training
+        self.thread = threading.local()  # holds a worker's own copy: a module must not be shared between threads
+        self.pool = ThreadPoolExecutor(workers, initializer=self._start_worker) if workers > 1 else None
         if workers > 1:
             keep_freed_memory()
 
-    def train(self, job: Broadcast, cohort: Cohort) -> Trained:
-        rows = self._each(lambda i: self._client(job, cohort, i), cohort.size)
+    def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
+        """Train every client of the cohort."""
+        rows = self._each(lambda i: self._client(broadcast, cohort, i), cohort.size)
         deltas, uploads, states, losses = zip(*rows, strict=True)
-        return Trained(torch.stack(deltas), stack(list(uploads)), stack(list(states)), torch.stack(losses))
+        info = cohort.info
+        return CohortUpdate(
+            info.id, info.n, info.K, torch.stack(deltas), stack(uploads), stack(states), torch.stack(losses)
+        )
 
-    def gradients(self, job: Broadcast, cohort: Cohort, at: Tensor) -> Tensor:
-        """Every client's full gradient at one model, [C, P]."""
+    def gradients(self, cohort: Cohort, at: Tensor) -> Tensor:
+        """Return every client's full gradient at one model, [C, P]."""
 
         def one(i: int) -> Tensor:
-            return self._local().full_gradient(self.differentiate, job, exact(cohort.who, i), at)
+            return self._training().full_gradient(self.differentiate, unpadded(cohort.info, i), at)
 
         return torch.stack(self._each(one, cohort.size))
 
-    def survey(self, job: Broadcast, who: ClientInfo, parts: Sequence[Part]) -> PerPart:
-        """What parts measure at every client, with a client axis."""
-        return stack(self._each(lambda i: self._local().survey(parts, job, exact(who, i)), len(who.id)))
+    def survey(self, broadcast: Broadcast, info: ClientInfo, parts: Sequence[Part]) -> PerPart:
+        """Return what parts measure at every client, with a client axis."""
+        return stack(self._each(lambda i: self._training().survey(parts, broadcast, unpadded(info, i)), len(info.id)))
 
     def _each(self, one: Callable[[int], Any], clients: int) -> list[Any]:
-        """``one`` of every client, in their order."""
+        """Call ``one`` for every client and return the results in order."""
         return list(map(one, range(clients)) if self.pool is None else self.pool.map(one, range(clients)))
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         torch.set_num_threads(1)
-        self.mine.local = self.local.twin()
+        self.thread.training = self.training.for_thread()
 
-    def _local(self) -> ClientUpdate:
-        found: ClientUpdate = getattr(self.mine, "local", self.local)
-        return found
+    def _training(self) -> LocalTraining:
+        own: LocalTraining = getattr(self.thread, "training", self.training)
+        return own
 
-    def _client(self, job: Broadcast, cohort: Cohort, i: int) -> tuple:
-        local, plan = self._local(), cohort.plan
-        who, state = exact(cohort.who, i), tree_map(lambda t: t[i], cohort.states)
-        w = job.w0.clone() if cohort.start is None else cohort.start[i].clone()
-        scratch = local.begin(job, who, state)
-        total, k = torch.zeros_like(job.lr), torch.zeros((), dtype=torch.int64, device=w.device)
+    def _client(self, broadcast: Broadcast, cohort: Cohort, i: int) -> tuple[Tensor, PerPart, PerPart, Tensor]:
+        training, plan = self._training(), cohort.plan
+        info = unpadded(cohort.info, i)
+        task = ClientTask(broadcast, info, tree_map(lambda t: t[i], cohort.states))
+        w = broadcast.w0.clone() if cohort.start is None else cohort.start[i].clone()
+        scratch = training.begin(task)
+        total, k = torch.zeros_like(broadcast.lr), torch.zeros((), dtype=torch.int64, device=w.device)
         for e in range(plan.epochs):
             epoch = torch.full_like(k, e)
-            scratch = unshared(local.epoch(job, who, state, scratch, w, epoch), w)
+            scratch = unshared(training.epoch(task, scratch, w, epoch), w)
             for s in range(plan.steps[i]):
                 k = k + 1
                 index = plan.index[i, e, s][plan.mask[i, e, s]]
-                x, y = local.federation.batch(index, who.sigma, local.augment_key(job, who.id, k))
+                x, y = training.federation.batch(index, info.sigma, training.augment_key(broadcast, info.id, k))
                 batch = Batch(x, y, torch.ones_like(y, dtype=torch.bool))
-                _, scratch, loss = local.step(
-                    self.differentiate, job, who, state, scratch, w, batch, k, epoch, out=w, descend=self.descend
+                _, scratch, loss = training.step(
+                    self.differentiate, task, scratch, w, batch, k, epoch, out=w, descend=self.descend
                 )
                 total = total + loss
-        delta, uploads, states = local.end(job, who, state, scratch, w)
+        delta, uploads, states = training.end(task, scratch, w)
         return delta, uploads, states, total / max(1, int(k))
 
     def differentiate(self, objective: Objective, w: Tensor, rate: Tensor | None) -> Gradient:
-        """The gradient by autograd. Parameters that are frozen as a whole are not differentiated at all."""
-        layout = self.local.net.layout
+        """Return the gradient by autograd. Parameters that are frozen as a whole are not differentiated at all."""
+        layout = self.training.net.layout
         moving = [True] * len(layout.names)
         if rate is not None and rate.dim():
             moving = torch.stack([r.any() for r in torch.split(rate, layout.sizes)]).tolist()
@@ -95,16 +101,16 @@ class Loop:
         return layout.join(grads).to(w.dtype), task
 
     def descend(self, objective: Objective, w: Tensor, eta: Tensor) -> Tensor:
-        """Move ``w`` itself down its gradient, parameter by parameter: nobody wants to see that gradient as a whole."""
-        layout = self.local.net.layout
+        """Move ``w`` itself down its gradient, parameter by parameter, where no part needs the gradient as a whole."""
+        layout = self.training.net.layout
         grads, task = self._pieces(objective, w, [True] * len(layout.names))
         for name, piece in layout.split(w).items():
             subtract(piece, eta, grads[name])
         return task
 
     def _pieces(self, objective: Objective, w: Tensor, moving: list[bool]) -> tuple[Tensors, Tensor]:
-        """The gradient of every parameter, zero where it does not move, and the task loss."""
-        pieces = self.local.net.leaves(w)
+        """Return the gradient of every parameter, zero where it does not move, and the task loss."""
+        pieces = self.training.net.leaves(w)
         free = {name: p for (name, p), moves in zip(pieces.items(), moving, strict=True) if moves}
         for p in free.values():
             p.requires_grad_()
@@ -117,7 +123,7 @@ class Loop:
 
 
 def subtract(piece: Tensor, eta: Tensor, g: Tensor) -> None:
-    """``piece -= eta * g``. A gradient of lower precision is converted in portions that fit a core's cache."""
+    """Compute ``piece -= eta * g``. A gradient of lower precision is converted in portions that fit a core's cache."""
     if g.dtype == piece.dtype:
         piece.addcmul_(eta, g, value=-1)
         return
@@ -125,8 +131,8 @@ def subtract(piece: Tensor, eta: Tensor, g: Tensor) -> None:
         some.addcmul_(eta, part.to(some.dtype), value=-1)
 
 
-def exact(who: ClientInfo, i: int) -> ClientInfo:
-    """Client ``i`` without padding."""
-    one = ClientInfo(*(field[i] for field in who))
+def unpadded(info: ClientInfo, i: int) -> ClientInfo:
+    """Return client ``i`` without padding."""
+    one = ClientInfo(*(field[i] for field in info))
     n = int(one.n)
-    return one._replace(own=one.own[:n], there=one.there[:n])
+    return one._replace(samples=one.samples[:n], valid=one.valid[:n])

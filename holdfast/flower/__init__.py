@@ -1,33 +1,35 @@
 """Any method on Flower: the clients' half in a ClientApp, the server's half in a ServerApp.
 
-Needs the extra ``holdfast[flower]``. ``docs/deploy.md`` shows how to use it on several machines.
+Needs the extra ``holdfast[flower]``; ``docs/deploy.md`` shows how to use it on several machines. Imports runs and
+everything below.
 """
 
 from __future__ import annotations
 
+import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.flower.app import client_app, server_app
+    from holdfast.flower.ray_backend import ray_trainer
 
-__all__ = ["client_app", "server_app"]
+__all__ = ["client_app", "ray_trainer", "server_app"]
+_HOMES = {"client_app": "app", "server_app": "app", "ray_trainer": "ray_backend"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import Flower when it is used, after having made it quiet."""
-    if name not in __all__:
+    """Import Flower when it is first used, after silencing it."""
+    if name not in _HOMES:
         raise AttributeError(f"module 'holdfast.flower' has no attribute {name!r}")
-    need_flower()
-    from holdfast.flower import app
-
-    return getattr(app, name)
+    require_flower()
+    return getattr(importlib.import_module(f"holdfast.flower.{_HOMES[name]}"), name)
 
 
-def need_flower() -> None:
-    """Say what is missing where Flower is not installed."""
-    from importlib.util import find_spec
-
-    from holdfast.core.errors import HoldfastError
+def require_flower() -> None:
+    """Raise an error if Flower is not installed; silence it otherwise."""
     from holdfast.flower.environment import quiet
 
     if find_spec("flwr") is None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_atomically
 from holdfast.data.federation import Federation
 from holdfast.flower import messages
 from holdfast.flower.coordinator import Coordinator
@@ -24,14 +24,16 @@ from holdfast.flower.messages import one_line
 from holdfast.flower.node import Node
 from holdfast.flower.node_data import OwnData, Pair, brought, clients_of, dealt, held, own_classes
 from holdfast.flower.settings import DeploymentSettings
-from holdfast.method.config import FIELDS, Config
+from holdfast.method.config import FIELDS, Config, with_role
+from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
-from holdfast.runs.run import Result, arithmetic, pick_device, run, with_flags
+from holdfast.runs.run import Result, run
+from holdfast.runs.setup import RunSetup, arithmetic, pick_device
+from holdfast.training.round import Trainer
 
 Model = Callable[[], nn.Module]
-DECIDED = ("data", "data_dir", "split", "clients", "public", "augment")  # what data of one's own decide
 OUTCOME = "outcome"  # the setting that names the file in which the server says how a run ended
 HANDLERS = {
     messages.ENROL: Node.enrol,
@@ -103,7 +105,7 @@ def node(
         federation = brought(pairs, config, own_classes(classes))
     ready = time.perf_counter()
     net = network(config, model, federation.shape, federation.classes)
-    sum = with_flags(Method.parse(config.method), config)
+    sum = with_flag_parts(Method.parse(config.method), config)
     here = federation.to(net.device, net.dtype)
     return Node(config, sum, net, here, clients, Path(folder) if folder else None, ready)
 
@@ -173,9 +175,7 @@ def outcome(settings: Mapping[str, Any]) -> Iterator[None]:
         raise
     finally:
         if settings.get(OUTCOME):
-            path = Path(str(settings[OUTCOME]))
-            path.with_suffix(".part").write_text(json.dumps(said))
-            os.replace(path.with_suffix(".part"), path)
+            write_atomically(Path(str(settings[OUTCOME])), json.dumps(said))
 
 
 def serve(
@@ -190,15 +190,15 @@ def serve(
     terms = DeploymentSettings.known({k.replace("-", "_"): v for k, v in settings.items()})
     asked = {k: v for k, v in known(settings).items() if k != "method"} | {"engine": "flower"}
     if federation is not None:
-        asked = {k: v for k, v in asked.items() if k not in DECIDED}
+        asked = {k: v for k, v in asked.items() if k not in with_role("federation") or k == "seed"}
 
-    def player(config: Config, method: Method, federation: Federation, net: Net) -> Coordinator:
-        return Coordinator(config, method, federation, net, grid, terms)
+    def coordinate(setup: RunSetup) -> AbstractContextManager[Trainer]:
+        return nullcontext(Coordinator(setup.config, setup.method, setup.federation, setup.net, grid, terms))
 
     out = settings.get("out") or None
     again = bool(settings.get("resume", False))
     named = asked.pop("model", None)
     return run(
         config.method, federation, model() if model else named, out=out, resume=again,
-        overwrite=bool(settings.get("overwrite", False)), player=player, **asked, **more,
+        overwrite=bool(settings.get("overwrite", False)), trainer=coordinate, **asked, **more,
     )  # fmt: skip

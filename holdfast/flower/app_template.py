@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.core.params import limits
 from holdfast.flower.settings import DEPLOYMENT_FIELDS
-from holdfast.method.config import FIELDS, toml
+from holdfast.method.config import FIELDS
+from holdfast.method.config_text import toml_value
 
 PACKAGE = "federation"
 OWN = "own"  # the name that stands for the nodes' own data
@@ -182,7 +183,7 @@ def line(name: str, value: Any) -> str:
     said = field.metadata["doc"] if field else MORE.get(name, "")
     if field and field.metadata["choices"] and str(field.type).startswith("str"):
         said += f"; {limits(field)}"
-    text = f"# {name} =" if value is None else f"{name} = {toml(value)}"
+    text = f"# {name} =" if value is None else f"{name} = {toml_value(value)}"
     return f"{text}  # {said}" if said else text
 
 

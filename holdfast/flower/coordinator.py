@@ -21,9 +21,10 @@ from flwr.serverapp import Grid
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from holdfast.core.tensors import PerPart, flatten, stack, unflatten
 from holdfast.data.federation import Federation
-from holdfast.engines.client_update import Broadcast, PerPart
-from holdfast.engines.cohort import stack
+from holdfast.engines.cohort import CohortUpdate
+from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, Spec, pack, spec
 from holdfast.flower.messages import AGAIN, GRADIENTS, NUMBERS, SURVEY, TRAIN, Question, TooFew, numbers
 from holdfast.flower.registry import NodeRegistry
@@ -35,12 +36,19 @@ from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Part, Tensors
 from holdfast.models.net import Net
-from holdfast.runs.checkpoint import flatten, unflatten
 from holdfast.training.client_states import ClientStates
-from holdfast.training.round import Back, Played, Trainer
+from holdfast.training.round import Trainer
+from holdfast.training.round_record import RoundRecord
 
 OURS = "flower"  # the server's own state in a checkpoint, beside the parts'
 SURVEYED = 16  # clients summed at once, as in simulation
+
+
+class StateRounds(ClientStates):
+    """Which round each client's state is from: the states themselves stay at the nodes."""
+
+    def initial(self, w: Tensor) -> PerPart:
+        return {OURS: {"round": torch.tensor(0)}} if self.stateful else {}
 
 
 class Coordinator(Trainer):
@@ -54,7 +62,7 @@ class Coordinator(Trainer):
         super().__init__(config, method, federation, net)
         self.engine_name, self.engine_reason = "flower", "Flower's nodes train the clients"
         self.terms, self.post = terms, Transport(grid, terms.timeout)
-        self.clients, self.occupied = ClientStates(method), np.arange(federation.clients)
+        self.clients, self.occupied = StateRounds(method), np.arange(federation.clients)
         self.durable: dict[int, int] = {}  # the round of each client's state in the last checkpoint
         self.rehearsal = UploadShapes(config, method, federation, net)
         self.server.states[OURS] = {"run": torch.tensor(secrets.randbits(63))}
@@ -85,74 +93,73 @@ class Coordinator(Trainer):
         return f"{int(self.server.states[OURS]['run']):016x}"
 
     # -- what a round asks for -------------------------------------------------------------------------------
-    def train(self, job: Broadcast, ids: np.ndarray) -> Back:
-        self.round, self.trip_of = int(job.round), {}
-        shared = {"model": pack({"w": job.w0}), "messages": pack(flatten(job.messages))}
-        expected = {"delta": job.w0, "loss": job.lr} | self._uploads(self.rehearsal.train(job))
+    def train(self, broadcast: Broadcast, ids: np.ndarray) -> CohortUpdate:
+        self.round, self.trip_of = int(broadcast.round), {}
+        shared = {"model": pack({"w": broadcast.w0}), "messages": pack(flatten(broadcast.messages))}
+        expected = {"delta": broadcast.w0, "loss": broadcast.lr} | self._uploads(self.rehearsal.train(broadcast))
         for i in ids.tolist():
             if i not in self.clients.changed:
                 self.durable[i] = self._counts(i)
         enough = min(self.terms.min_clients, len(ids))
-        replies = self._ask_until(enough, TRAIN, job, ids.tolist(), shared, spec(expected))
+        replies = self._ask_until(enough, TRAIN, broadcast, ids.tolist(), shared, spec(expected))
         self.lost += [i for i, reply in replies.items() if reply.fresh]
         return self._back(replies)
 
-    def keep(self, ids: list[int]) -> None:
-        made = torch.full((len(ids),), self.round)
-        self.clients.scatter(ids, {OURS: {"round": made}})
-        self.trip_of = dict.fromkeys(ids, 0)
-
-    def again(self, number: int, job: Broadcast, ids: np.ndarray, state: PerPart, deltas: Tensor) -> Back:
-        shared = {"messages": pack(flatten(job.messages))}
-        expected = {"delta": job.w0, "loss": job.lr} | self._uploads(self.rehearsal.again(number, job, state))
+    def train_again(
+        self, number: int, broadcast: Broadcast, ids: np.ndarray, state: PerPart, deltas: Tensor
+    ) -> CohortUpdate:
+        shared = {"messages": pack(flatten(broadcast.messages))}
+        expected = {"delta": broadcast.w0, "loss": broadcast.lr} | self._uploads(
+            self.rehearsal.again(number, broadcast, state)
+        )
         flat = flatten(state)
         own = {i: {f"{i}/{name}": rows[at] for name, rows in flat.items()} for at, i in enumerate(ids.tolist())}
-        replies = self._ask_until(0, AGAIN, job, ids.tolist(), shared, spec(expected), number, own)
+        replies = self._ask_until(0, AGAIN, broadcast, ids.tolist(), shared, spec(expected), number, own)
         for i, reply in replies.items():
             if all(bool(torch.isfinite(t).all()) for t in reply.tensors.values()):
                 self.trip_of[i] = number
         return self._back(replies)
 
-    def gradients(self, job: Broadcast, ids: np.ndarray, at: Tensor) -> Tensor:
+    def gradients(self, broadcast: Broadcast, ids: np.ndarray, at: Tensor) -> Tensor:
         shared, expected = {"model": pack({"w": at})}, spec({"gradient": at})
-        replies = self._ask_until(1, GRADIENTS, job, ids.tolist(), shared, expected)
+        replies = self._ask_until(1, GRADIENTS, broadcast, ids.tolist(), shared, expected)
         return torch.stack([reply.tensors["gradient"].to(at.device) for reply in replies.values()])
 
-    def survey(self, job: Broadcast, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
-        expected = spec(flatten(self.rehearsal.survey(job, parts)))
-        shared, names = {"model": pack({"w": job.w0})}, [p.name for p in parts]
+    def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
+        expected = spec(flatten(self.rehearsal.survey(broadcast, parts)))
+        shared, names = {"model": pack({"w": broadcast.w0})}, [p.name for p in parts]
         ids = self.enrolled().occupied.tolist()
-        replies = list(self._ask_until(1, SURVEY, job, ids, shared, expected, names=names).values())
+        replies = list(self._ask_until(1, SURVEY, broadcast, ids, shared, expected, names=names).values())
         for start in range(0, len(replies), SURVEYED):
             rows = [unflatten(reply.tensors) for reply in replies[start : start + SURVEYED]]
             yield len(rows), stack(rows)
 
-    def noted(self, played: Played) -> Played:
+    def annotate(self, record: RoundRecord) -> RoundRecord:
         failures, lost, waited = self.failures, sorted(set(self.lost)), self.post.waited
         overhead = self.nodes_overhead + time.perf_counter() - self.begun - waited
         self.failures, self.lost, self.post.waited, self.nodes_overhead = {}, [], 0.0, 0.0
-        return replace(played, failed=failures, reset=lost, waiting=waited, overhead=overhead)
+        return replace(record, failed=failures, reset=lost, waiting=waited, overhead=overhead)
 
     # -- asking ----------------------------------------------------------------------------------------------
     def _ask_until(
-        self, enough: int, kind: str, job: Broadcast, ids: list[int], *what: Any, **more: Any
+        self, enough: int, kind: str, broadcast: Broadcast, ids: list[int], *what: Any, **more: Any
     ) -> dict[int, ClientReply]:
         """Ask, and ask those who failed again as the terms say; fewer than ``enough`` in the end is an error."""
         found: dict[int, ClientReply] = {}
         for _ in range(1 + self.terms.retries):
-            found |= self._ask(kind, job, [i for i in ids if i not in found], *what, **more)
+            found |= self._ask(kind, broadcast, [i for i in ids if i not in found], *what, **more)
             if len(found) == len(ids) or (self.terms.on_failure == "continue" and len(found) >= enough):
                 break
         if len(found) < enough:
             raise TooFew(
-                f"round {int(job.round)}: {len(found)} of {len(ids)} clients came back, {enough} are needed: "
+                f"round {int(broadcast.round)}: {len(found)} of {len(ids)} clients came back, {enough} are needed: "
                 f"{self._why()}; the run can be resumed"
             )
         return {i: found[i] for i in ids if i in found}
 
     def _ask(
-        self, kind: str, job: Broadcast, ids: list[int], shared: dict[str, ArrayRecord], expected: Spec, trip: int = 0,
-        own: dict[int, Tensors] | None = None, names: Sequence[str] = (),
+        self, kind: str, broadcast: Broadcast, ids: list[int], shared: dict[str, ArrayRecord], expected: Spec,
+        trip: int = 0, own: dict[int, Tensors] | None = None, names: Sequence[str] = (),
     ) -> dict[int, ClientReply]:  # fmt: skip
         """One question to the nodes of these clients: the answers that can be used."""
         roll = self.enrolled()
@@ -161,7 +168,7 @@ class Coordinator(Trainer):
         for node, clients in self._by_node(roll, ids).items():
             use = [self.trip_of.get(i, 0) if trip else self._counts(i) for i in clients]
             asks[node] = Question(
-                secrets.token_hex(8), self.run, int(job.round), trip, float(job.lr), clients, use,
+                secrets.token_hex(8), self.run, int(broadcast.round), trip, float(broadcast.lr), clients, use,
                 [self.durable.get(i, 0) for i in clients], list(names),
             )  # fmt: skip
         letters: dict[int, RecordDict] = {}
@@ -171,7 +178,7 @@ class Coordinator(Trainer):
                 records["state"] = pack({name: t for i in ask.clients for name, t in own[i].items()})
             letters[node] = RecordDict({NUMBERS: numbers(ask), **records})
         found: dict[int, ClientReply] = {}
-        for node, reply in self.post.exchange(kind, int(job.round), letters).items():
+        for node, reply in self.post.exchange(kind, int(broadcast.round), letters).items():
             found |= self._read(roll, node, asks[node], reply, expected)
         for i in found:
             self.failures.pop(i, None)
@@ -212,7 +219,7 @@ class Coordinator(Trainer):
     def _uploads(self, uploads: PerPart) -> Tensors:
         return {f"uploads/{name}": t for name, t in flatten(uploads).items()}
 
-    def _back(self, replies: dict[int, ClientReply]) -> Back:
+    def _back(self, replies: dict[int, ClientReply]) -> CohortUpdate:
         """The answers row by row, in the order in which they were asked for."""
         device, like = self.net.device, self.net.initial
         rows = [tree_map(lambda t: t.to(device), r.tensors) for r in replies.values()]
@@ -221,10 +228,11 @@ class Coordinator(Trainer):
         def whole(values: Iterable[int]) -> Tensor:
             return torch.tensor(list(values), dtype=torch.int64, device=device)
 
-        return Back(
+        return CohortUpdate(
             whole(replies), whole(r.n for r in replies.values()), whole(r.K for r in replies.values()),
             torch.stack([row["delta"] for row in rows]) if rows else like.new_zeros(0, len(like)),
-            stack(uploads), torch.stack([row["loss"] for row in rows]) if rows else like.new_zeros(0),
+            stack(uploads), {OURS: {"round": whole([self.round] * len(rows)).cpu()}},
+            torch.stack([row["loss"] for row in rows]) if rows else like.new_zeros(0),
         )  # fmt: skip
 
     def _why(self) -> str:

@@ -18,7 +18,7 @@ from holdfast.flower import app_template, certificates
 from holdfast.flower.app import OUTCOME
 from holdfast.flower.environment import environment
 from holdfast.flower.processes import Processes, free_port, listening
-from holdfast.method.config import toml
+from holdfast.method.config_text import toml_value
 from holdfast.runs.folder import CONFIG, FLOWER
 
 LOOK = 2.0  # seconds between looks whether the server is alive
@@ -106,7 +106,7 @@ class LocalCluster:
         settings = {"partition-id": number, "num-partitions": self.nodes, "state": str(self.states(number)), **own}
         command = [tool("flower-supernode"), "--superlink", self.address, "--host", "127.0.0.1"]
         command += ["--port", str(free_port())]
-        command += ["--node-config", " ".join(f"{name}={toml(value)}" for name, value in settings.items())]
+        command += ["--node-config", " ".join(f"{name}={toml_value(value)}" for name, value in settings.items())]
         command += ["--root-certificates", str(self.certs / "ca.crt")] if self.safety.tls else ["--insecure"]
         return command + (["--auth-supernode-private-key", str(key)] if self.safety.auth else [])
 

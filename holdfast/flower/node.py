@@ -18,8 +18,9 @@ from flwr.app import ArrayRecord, Context, Message
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from holdfast.core.tensors import PerPart, flatten, unflatten
 from holdfast.data.federation import Federation
-from holdfast.engines.client_update import Broadcast, PerPart
+from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, pack, spec, unpack, unpack_any
 from holdfast.flower.messages import Answer, Enrolment, Question, arrays, letter, one_line, reply
 from holdfast.flower.node_states import NodeStates
@@ -27,7 +28,6 @@ from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Tensors
 from holdfast.models.net import Net
-from holdfast.runs.checkpoint import flatten, unflatten
 from holdfast.training.simulation import Simulation
 
 T = TypeVar("T")
@@ -77,21 +77,20 @@ class Node:
     def train(self, message: Message, context: Context) -> Message:
         """Local training from the model and the messages of the server."""
         ask = letter(Question, message, {"model", "messages"})
-        job = self._job(ask, message, unflatten(unpack_any(arrays(message, "messages"), "the message")))
-        home, memory = self._home(context, job), NodeStates(context.state, ask.run, self.folder)
+        broadcast = self._job(ask, message, unflatten(unpack_any(arrays(message, "messages"), "the message")))
+        home, memory = self._home(context, broadcast), NodeStates(context.state, ask.run, self.folder)
         earlier = context.state.get(f"{STAND}-{ask.round}")  # of other clients, where this node is asked again
         stand = unpack_any(earlier, "where the clients stand") if isinstance(earlier, ArrayRecord) else {}
-        stand["w"] = job.w0
+        stand["w"] = broadcast.w0
 
         def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
             memory.keep(client, {use, keep})
             known = memory.recall(client, use) if use and home.clients.stateful else None
             if known is not None:
                 home.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), known)
-            back = self._timed(lambda: home.train(job, np.array([client])))
-            home.keep([client])
+            back = self._timed(lambda: home.train(broadcast, np.array([client])))
             if home.clients.stateful:
-                memory.store(client, ask.round, home.clients.rows[client])
+                memory.store(client, ask.round, tree_map(lambda t: t[0], back.states))
             stand[f"{client}-0"] = back.deltas[0]
             lost = bool(use) and known is None and bool(home.clients.stateful)
             return came_back(client, back.deltas, back.uploads, back.loss), int(back.n[0]), int(back.K[0]), lost
@@ -110,9 +109,9 @@ class Node:
         if not isinstance(record, ArrayRecord):
             raise Refused(f"the clients of this node did not train in round {ask.round}: the node came later")
         stand = unpack_any(record, "where the clients stand")
-        job = self._told(ask, stand["w"], unflatten(unpack_any(arrays(message, "messages"), "the message")))
+        broadcast = self._told(ask, stand["w"], unflatten(unpack_any(arrays(message, "messages"), "the message")))
         states = unpack_any(arrays(message, "state"), "the clients' message")
-        home = self._home(context, job)
+        home = self._home(context, broadcast)
 
         def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
             own = {name.partition("/")[2]: t[None] for name, t in states.items() if name.startswith(f"{client}/")}
@@ -120,7 +119,7 @@ class Node:
                 raise Refused(f"client {client} did not make trip {use}")
             here = stand[f"{client}-{use}"].to(self.net.device)
             state = tree_map(lambda t: t.to(self.net.device), unflatten(own))
-            back = self._timed(lambda: home.again(ask.trip, job, np.array([client]), state, here[None]))
+            back = self._timed(lambda: home.train_again(ask.trip, broadcast, np.array([client]), state, here[None]))
             stand[f"{client}-{ask.trip}"] = back.deltas[0]
             return came_back(client, back.deltas, back.uploads, back.loss), int(back.n[0]), int(back.K[0]), False
 
@@ -131,11 +130,11 @@ class Node:
     def gradients(self, message: Message, context: Context) -> Message:
         """The clients' full gradients at a model."""
         ask = letter(Question, message, {"model"})
-        job = self._job(ask, message, {})
-        home = self._home(context, job)
+        broadcast = self._job(ask, message, {})
+        home = self._home(context, broadcast)
 
         def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
-            found = self._timed(lambda: home.gradients(job, np.array([client]), job.w0))
+            found = self._timed(lambda: home.gradients(broadcast, np.array([client]), broadcast.w0))
             return {f"{client}/gradient": found[0]}, self._n(client), 1, False
 
         return self._each(ask, message, one)
@@ -143,24 +142,24 @@ class Node:
     def survey(self, message: Message, context: Context) -> Message:
         """What parts measure on the clients' data with the served model."""
         ask = letter(Question, message, {"model"})
-        job = self._job(ask, message, {})
-        home, parts = self._home(context, job), [p for p in self.method.filling("survey") if p.name in ask.parts]
+        broadcast = self._job(ask, message, {})
+        home, parts = self._home(context, broadcast), [p for p in self.method.filling("survey") if p.name in ask.parts]
 
         def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
-            found = self._timed(lambda: home.engines[0].survey(job, home.who(np.array([client])), parts))
+            found = self._timed(lambda: home.engines[0].survey(broadcast, home.client_info(np.array([client])), parts))
             return {f"{client}/{k}": t[0] for k, t in flatten(found).items()}, self._n(client), 1, False
 
         return self._each(ask, message, one)
 
     # -- what they share ---------------------------------------------------------------------------------------
-    def _home(self, context: Context, job: Broadcast) -> Simulation:
+    def _home(self, context: Context, broadcast: Broadcast) -> Simulation:
         """This node's clients as a simulation that starts from the server's model."""
         record, federation = context.state.get(PUBLIC), self.federation
         if isinstance(record, ArrayRecord) and record:
             public = unpack_any(record, "the public data")
             federation = federation.with_public(public["x"].to(self.net.device), public["y"].to(self.net.device))
         home = Simulation(self.config, self.method, federation, self.net)
-        home.server.w, home.ahead = job.w0, None  # the server draws the cohort
+        home.server.w, home.prefetcher = broadcast.w0, None  # the server draws the cohort
         return home
 
     def _job(self, ask: Question, message: Message, messages: PerPart) -> Broadcast:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from flwr.app import ArrayRecord, RecordDict
 
-from holdfast.engines.client_update import PerPart
+from holdfast.core.tensors import PerPart, flatten, unflatten
 from holdfast.flower.array_codec import pack, unpack_any
-from holdfast.runs.checkpoint import flatten, unflatten
 
 
 class NodeStates:

@@ -1,73 +1,84 @@
 """The engine ``flower``: clients train in Ray's worker processes, through Flower's simulation runtime.
 
-For cohorts that outgrow one process. Every client is a node of its own; the messages are those of a deployment.
+It is meant for cohorts that outgrow one process. Every client is a node of its own; the messages are those of a
+deployment.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+import queue
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 from flwr.app import Context
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from holdfast.core.errors import HoldfastError
-from holdfast.flower.app import client_app, serve
+from holdfast.flower.app import client_app
+from holdfast.flower.coordinator import Coordinator
+from holdfast.flower.settings import DeploymentSettings
 from holdfast.method.config import Config
 from holdfast.runs.folder import FLOWER
-from holdfast.runs.history import Record
-from holdfast.runs.run import Result
+from holdfast.runs.setup import RunSetup
 from holdfast.training.round import Trainer
 
-PATIENCE = 24 * 3600.0  # seconds: nothing is lost in simulation, only slow
+TIMEOUT = 24 * 3600.0  # seconds: in simulation nothing is lost, only slow
 
 
-def simulate(
-    config: Config,
-    out: Path | None,
-    resume: bool,
-    overwrite: bool,
-    on_start: Callable[[Trainer, int], None],
-    on_round: Callable[[Record], None],
-    stop: Callable[[], bool],
-) -> Result:
-    """Run what a config describes. The server is a thread of this process."""
+@contextmanager
+def ray_trainer(setup: RunSetup) -> Iterator[Trainer]:
+    """Train the clients of a run in Ray's worker processes; the server stays in this process."""
     if find_spec("ray") is None:
         raise HoldfastError("engine flower needs Ray, which is not installed: pip install 'holdfast[flower]'")
-    settings = {k: v for k, v in asdict(config).items() if v is not None}
-    terms = {"nodes": config.clients, "timeout": PATIENCE, "patience": 300.0}
-    where = {"out": str(out.absolute())} if out is not None else {}
-    how = settings | terms | where | {"resume": resume, "overwrite": overwrite}
-    results: list[Result | BaseException] = []
+    config = setup.config
+    states = None if setup.path is None else setup.path.absolute() / FLOWER / "nodes"
+    settings = DeploymentSettings(nodes=config.clients, timeout=TIMEOUT, patience=300.0)
+    with ray_grid(config, client_app(settings=config.set_values(), state=states)) as grid:
+        yield Coordinator(config, setup.method, setup.federation, setup.net, grid, settings)
+
+
+@contextmanager
+def ray_grid(config: Config, app: ClientApp) -> Iterator[Grid]:
+    """Start Flower's simulation runtime and give access to its nodes, until the block ends."""
+    ready: queue.Queue[Grid | BaseException] = queue.Queue()
+    done = threading.Event()
     server = ServerApp()
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
+        ready.put(grid)
+        done.wait()
+
+    def simulate() -> None:
         try:
-            results.append(serve(grid, config, how, on_start=on_start, on_round=on_round, stop=stop))
+            run_simulation(server, app, config.clients, backend_config=ray_settings(config))
+            ready.put(HoldfastError("Flower's simulation ended before it started: see its messages above"))
         except BaseException as error:
-            results.append(error)
+            ready.put(error)
 
-    folder = out.absolute() / FLOWER / "nodes" if out is not None else None
-    with hushed():
-        run_simulation(server, client_app(settings=settings, state=folder), config.clients, backend_config=ray(config))
-    if not results:
-        raise HoldfastError("Flower's simulation ended without a result")
-    if isinstance(results[0], BaseException):
-        raise results[0]
-    return results[0]
+    thread = threading.Thread(target=simulate, daemon=True)
+    with quiet_flower():
+        thread.start()
+        grid = ready.get()
+        if isinstance(grid, BaseException):
+            raise grid
+        try:
+            yield grid
+        finally:
+            done.set()
+            thread.join()
 
 
-def ray(config: Config) -> dict[str, Any]:
-    """One worker per core, all on the loopback; a GPU is shared among them."""
+def ray_settings(config: Config) -> dict[str, Any]:
+    """Return Ray's settings: one worker per core, all on the loopback; a GPU is shared among them."""
     cores = os.cpu_count() or 1
     gpus = torch.cuda.device_count() if config.device != "cpu" else 0
     return {
@@ -83,8 +94,8 @@ def ray(config: Config) -> dict[str, Any]:
 
 
 @contextmanager
-def hushed() -> Iterator[None]:
-    """Without Flower's lines about itself; its errors are shown."""
+def quiet_flower() -> Iterator[None]:
+    """Hide Flower's messages about itself; its errors are shown."""
     logger = logging.getLogger("flwr")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
+from holdfast.core.tensors import PerPart
 from holdfast.data.federation import Federation
 from holdfast.data.splits import Deal
-from holdfast.engines.client_update import Broadcast, PerPart
+from holdfast.engines.local_training import Broadcast
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Part
@@ -43,25 +44,27 @@ class UploadShapes:
         )
         self.seen: dict[object, PerPart] = {}
 
-    def train(self, job: Broadcast) -> PerPart:
+    def train(self, broadcast: Broadcast) -> PerPart:
         """One client's uploads from its local training."""
         if 0 not in self.seen:
-            self.player.server.w = job.w0
-            uploads = self.player.train(job, ONE).uploads if self.method.filling("end") else {}
+            self.player.server.w = broadcast.w0
+            uploads = self.player.train(broadcast, ONE).uploads if self.method.filling("end") else {}
             self.seen[0] = tree_map(lambda t: t[0], uploads)
         return self.seen[0]
 
-    def again(self, number: int, job: Broadcast, state: PerPart) -> PerPart:
+    def again(self, number: int, broadcast: Broadcast, state: PerPart) -> PerPart:
         """One client's uploads from a further trip."""
         if number not in self.seen:
             sum = Method(self.player.trips[number - 1][1].sum)
             first = tree_map(lambda rows: rows[:1], state)
-            still = torch.zeros_like(job.w0)[None]
-            uploads = self.player.again(number, job, ONE, first, still).uploads if sum.filling("end") else {}
+            still = torch.zeros_like(broadcast.w0)[None]
+            uploads = (
+                self.player.train_again(number, broadcast, ONE, first, still).uploads if sum.filling("end") else {}
+            )
             self.seen[number] = tree_map(lambda t: t[0], uploads)
         return self.seen[number]
 
-    def survey(self, job: Broadcast, parts: Sequence[Part]) -> PerPart:
+    def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> PerPart:
         """What one client finds in a survey."""
-        found = self.player.engines[0].survey(job, self.player.who(ONE), parts)
+        found = self.player.engines[0].survey(broadcast, self.player.client_info(ONE), parts)
         return tree_map(lambda t: t[0], found)  # type: ignore[no-any-return]

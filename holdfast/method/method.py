@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError, unknown
@@ -11,6 +12,7 @@ from holdfast.core.expression import parse
 from holdfast.core.params import make
 from holdfast.method.part import SINGLE, Part, parts
 from holdfast.method.recipes import RECIPES
+from holdfast.method.renamed import renamed
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Method:
-    """Parts in the order in which they were summed.
+    """Parts in the order in which they were summed, checked for conflicts.
+
+    Attributes:
+        parts: The parts; none for plain federated averaging.
 
     >>> str(Method.parse("fedbug(0.2) + prox(mu=0.01)"))
     'fedbug(share=0.2) + prox'
@@ -29,57 +34,63 @@ class Method:
     parts: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [p.name for p in self.parts]
         for part in self.parts:
-            if not part.name or not part.hooks():
-                lacks = "fills no hook: is one misspelt?" if part.name else 'has no name: give the class name = "..."'
-                raise HoldfastError(f"the part {type(part).__name__} {lacks}")
+            check_complete(part)
+        names = [p.name for p in self.parts]
         for name in names:
             if names.count(name) > 1:
-                raise HoldfastError(f"{name} stands twice in the sum: keep one")
-        for hook in SINGLE:
-            found = self.filling(hook)
-            if len(found) > 1:
-                raise HoldfastError(conflict(found[0].name, found[1].name, hook))
-        for part in self.parts:
-            for other, why in part.never_with.items():
-                if other in names:
-                    raise HoldfastError(f"{part.name} cannot be summed with {other}: {why}")
+                raise HoldfastError(f"{name} appears twice in the sum: keep one of them")
+        for first, second in combinations(self.parts, 2):
+            reason = conflict(type(first), type(second)) or wrong_order(type(first), type(second))
+            if reason:
+                raise HoldfastError(reason)
 
     @classmethod
     def parse(cls, text: str) -> Method:
         """Read a sum such as ``fedbug(0.4)+feddyn(alpha=0.01)``: names of parts or of recipes."""
         known = parts()
-        found: list[Part] = []
+        summed: list[Part] = []
         for call in parse(text):
             if call.name in RECIPES:
-                found += RECIPES[call.name].parts(call, known)
+                summed += RECIPES[call.name].parts(call, known)
             elif call.name in known:
-                found.append(make(known[call.name], call.args, call.kwargs))
+                summed.append(make(known[call.name], call.args, call.kwargs))
             else:
-                raise unknown("method", call.name, {*known, *RECIPES})
-        return cls(tuple(found))
+                raise renamed(call.name) or unknown("method", call.name, {*known, *RECIPES})
+        return cls(tuple(summed))
 
     def filling(self, hook: str) -> tuple[Part, ...]:
-        """The parts that fill a hook, in order."""
+        """Return the parts that fill a hook, in order."""
         return tuple(p for p in self.parts if p.fills(hook))
 
     def single(self, hook: str) -> Part | None:
-        """The one part that fills a hook that only one may fill."""
-        found = self.filling(hook)
-        return found[0] if found else None
+        """Return the part that fills a hook that only one part may fill, or None."""
+        filling = self.filling(hook)
+        return filling[0] if filling else None
 
     @property
     def uniform(self) -> bool:
-        """Whether the default mean counts every client once instead of by its samples."""
+        """Whether means count every client once, rather than by its samples.
+
+        The part that aggregates decides, if it has a preference. Otherwise one part that asks for it is enough.
+        """
+        aggregator = self.single("aggregate")
+        if aggregator is not None and aggregator.uniform is not None:
+            return aggregator.uniform
         return any(p.uniform for p in self.parts)
 
     def check(self, config: Config, net: Net, federation: Federation) -> None:
-        """Ask every part whether it agrees with the run."""
+        """Ask every part whether the run makes sense to it.
+
+        Args:
+            config: The settings of the run.
+            net: The network.
+            federation: The clients and their data.
+        """
         owner = self.single("server_step")
         if owner is not None and config.server_lr != 1.0:
             raise HoldfastError(
-                f"--server-lr {config.server_lr:g} does nothing: {owner.name} makes the server step itself; "
+                f"--server-lr {config.server_lr:g} has no effect: {owner.name} makes the server step itself; "
                 f"leave the flag out (see: holdfast methods {owner.name})"
             )
         for part in self.parts:
@@ -92,20 +103,33 @@ class Method:
         return " + ".join(str(p) for p in self.parts) or "fedavg"
 
 
-def conflict(first: str, second: str, hook: str) -> str:
-    """Why two parts cannot share a hook, in one line."""
-    what = {
-        "lr": "set the learning rate",
-        "task_loss": "replace the loss",
-        "gradient": "decide where the gradient is taken",
-        "aggregate": "aggregate the cohort",
-        "server_step": "make the server step",
-    }[hook]
-    return f"{first} and {second} cannot be summed: both {what}; keep one of them"
+def check_complete(part: Part) -> None:
+    """Refuse a part without a name or without a hook."""
+    if not part.name:
+        raise HoldfastError(f'the part {type(part).__name__} has no name: add name = "..." to the class')
+    if not part.hooks():
+        raise HoldfastError(
+            f"the part {type(part).__name__} fills no hook: define at least one, and check the spelling of its methods"
+        )
+
+
+def conflict(first: type[Part], second: type[Part]) -> str | None:
+    """Return why two parts cannot be in one sum, in one line, or None if they can."""
+    shared = [f"both {what}" for hook, what in SINGLE.items() if hook in first.hooks() and hook in second.hooks()]
+    why = shared[0] if shared else first.excludes.get(second.name) or second.excludes.get(first.name)
+    return f"{first.name} and {second.name} cannot be summed: {why}; keep one of them" if why else None
+
+
+def wrong_order(first: type[Part], second: type[Part]) -> str | None:
+    """Return why ``first`` must not come before ``second`` in a sum, in one line, or None if it may."""
+    for hook, why in first.follows.items():
+        if hook in second.hooks() and hook not in second.follows:
+            return f"{first.name} must come after {second.name}: {why}; write {second.name}+{first.name}"
+    return None
 
 
 def as_method(given: str | Part | Method | Sequence[Part]) -> Method:
-    """A method from whatever the user has at hand."""
+    """Turn a sum in text, a part, several parts or a method into a method."""
     if isinstance(given, Method):
         return given
     if isinstance(given, Part):

@@ -1,8 +1,8 @@
 """The contract of a part: one idea of federated learning, its client half and its server half together.
 
-A part is a frozen dataclass; its fields are its hyper-parameters. It fills only the hooks it needs. Hooks are pure
+A part is a frozen dataclass whose fields are its hyper-parameters. It fills only the hooks it needs. Hooks are pure
 functions on flat vectors for ONE client; engines add the client axis. States, messages and uploads are dictionaries
-of tensors of fixed shape. ``docs/design.md`` shows where each hook sits in the round.
+of tensors of fixed shape. ``docs/design.md`` shows where each hook runs in a round.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.params import Named
+from holdfast.data.batch import Batch as Batch  # parts import it from here
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
@@ -31,8 +31,14 @@ Tensors = dict[str, Tensor]
 Gradient = tuple[Tensor, Tensor]  # (gradient, task loss)
 NONE = torch.tensor(float("nan"))  # a number that is not known yet
 
-# How several parts in one sum share a hook.
-SINGLE = ("lr", "task_loss", "gradient", "aggregate", "server_step")
+# Hooks that only one part of a sum may fill, and what two parts would otherwise both do.
+SINGLE = {
+    "lr": "set the learning rate",
+    "task_loss": "replace the loss",
+    "gradient": "decide where the gradient is taken",
+    "aggregate": "aggregate the cohort",
+    "server_step": "make the server step",
+}
 HOOKS = (
     "init_client", "init_server", "broadcast", "consult", "begin", "epoch", "teachers", "lr", "rate", "task_loss",
     "penalty", "gradient", "direction", "end", "trips", "aggregate", "absorb", "server_step", "tune", "survey",
@@ -41,66 +47,58 @@ HOOKS = (
 
 
 @dataclass
-class Batch:
-    """Samples of one client. Where ``mask`` is false the row is padding and must not count."""
-
-    x: Tensor
-    y: Tensor
-    mask: Tensor
-
-    def mean(self, values: Tensor) -> Tensor:
-        """The mean of one value per sample over the samples that are there."""
-        return torch.where(self.mask, values, 0.0).sum() / self.mask.sum().clamp(min=1)
-
-    def cross_entropy(self, logits: Tensor) -> Tensor:
-        """The mean cross-entropy over the samples that are there."""
-        return self.mean(F.cross_entropy(logits, self.y, reduction="none"))
-
-
-@dataclass
 class Client:
     """What a part sees of one client: ``c`` in the hooks. Numbers are tensors, so that engines can batch them."""
 
     net: Net
-    w0: Tensor  # the global model this round started from
-    lr: Tensor  # the nominal learning rate of this round
-    round: Tensor
-    id: Tensor
+    w0: Tensor  # the global model at the start of the round
+    lr: Tensor  # the nominal learning rate of the round
+    round: Tensor  # 1..rounds
+    id: Tensor  # the client's number in the federation
     n: Tensor  # samples
     counts: Tensor  # samples per class
     S: Tensor  # local steps per epoch
-    K: Tensor  # local steps of the round
-    epochs: int  # local epochs of the round, the same for every client
-    rated: bool  # whether some part rescales rates, so that eta is a vector
-    message: Tensors = field(default_factory=dict)  # the part's own broadcast
-    state: Tensors = field(default_factory=dict)  # the part's own state at this client
-    local: Tensors = field(default_factory=dict)  # the part's own scratch for this round
+    K: Tensor  # local steps in the round
+    epochs: int  # local epochs in the round, the same for every client
+    rated: bool  # whether some part rescales rates, which makes eta a vector
+    message: Tensors = field(default_factory=dict)  # this part's broadcast
+    state: Tensors = field(default_factory=dict)  # this part's state at the client
+    local: Tensors = field(default_factory=dict)  # this part's scratch for the round
     samples: Callable[[], Iterator[Batch]] = lambda: iter(())  # the client's data, in masked chunks
     public: Callable[[], Iterator[Batch]] = lambda: iter(())  # the public data, in masked chunks
+    # The key of (seed, round, trip, client, step), from which all randomness comes; step 0 in begin and epoch.
+    key: Callable[[], Tensor] = lambda: NONE
     # Inside a step only:
-    key: Callable[[], Tensor] = lambda: (
-        NONE
-    )  # of (seed, round, trip, client, step): all randomness; step 0 in begin and epoch
-    k: Tensor = NONE  # 1..K
-    epoch: Tensor = NONE  # 0..
-    rate: Tensor | None = None  # the product of all rates; None when no part rescales
-    eta: Tensor = NONE  # lr * rate: what multiplies the direction
+    k: Tensor = NONE  # the step, 1..K
+    epoch: Tensor = NONE  # the epoch, from 0
+    rate: Tensor | None = None  # the product of all rates; None if no part rescales
+    eta: Tensor = NONE  # lr * rate: the factor on the direction
     teacher: dict[str, Out] = field(default_factory=dict)  # the teachers' outputs on this batch
 
     @property
     def layout(self) -> Layout:
+        """The layout of the model's parameters in the flat vector."""
         return self.net.layout
 
     def zeros(self) -> Tensor:
-        """A vector of zeros, as long as the model."""
+        """Return a vector of zeros with the length of the model."""
         return torch.zeros_like(self.w0)
 
     def zeros_eta(self) -> Tensor:
-        """A zero in the shape of ``eta``: a vector when rates are rescaled, else a number."""
+        """Return a zero in the shape of ``eta``: a vector if rates are rescaled, otherwise a number."""
         return torch.zeros_like(self.w0) if self.rated else torch.zeros_like(self.lr)
 
     def own(self, message: Tensors, state: Tensors, local: Tensors) -> Client:
-        """This view for one part: with its own message, state and scratch."""
+        """Return the view of one part.
+
+        Args:
+            message: The part's broadcast.
+            state: The part's state at this client.
+            local: The part's scratch for the round.
+
+        Returns:
+            A copy that holds these tensors and is otherwise the same.
+        """
         view = copy.copy(self)
         view.message, view.state, view.local = message, state, local
         return view
@@ -108,32 +106,32 @@ class Client:
 
 @dataclass
 class Round:
-    """What a part sees at the server after the clients came back: ``r`` in the hooks. Rows are clients."""
+    """What a part sees at the server once the cohort has reported back: ``r`` in the hooks. Rows are clients."""
 
-    w: Tensor  # the global model the round started from
+    w: Tensor  # the global model at the start of the round
     deltas: Tensor  # [C, P], local minus global
-    ids: Tensor  # [C]
+    ids: Tensor  # [C] the clients' numbers in the federation
     n: Tensor  # [C] samples
     K: Tensor  # [C] local steps
-    weights: Tensor  # [C], they sum to one
-    lr: Tensor
-    server_lr: float
-    N: int  # clients of the federation
+    weights: Tensor  # [C] in the mean; they sum to one
+    lr: Tensor  # the nominal learning rate of the round
+    server_lr: float  # the setting of that name
+    N: int  # clients in the federation
     net: Net
-    uploads: Tensors = field(default_factory=dict)  # the part's own, stacked over clients
+    uploads: Tensors = field(default_factory=dict)  # this part's uploads, stacked over clients
     update: Tensor = NONE  # the aggregate, once it is known
     round: int = 1  # 1..rounds
-    rounds: int = 1
-    key: Callable[[], Tensor] = lambda: NONE  # of (seed, round): all randomness at the server
+    rounds: int = 1  # rounds in the run
+    key: Callable[[], Tensor] = lambda: NONE  # the key of (seed, round), from which all randomness at the server comes
     public: Callable[[], Iterator[Batch]] = lambda: iter(())  # the public data, in batches
 
     def mean(self, rows: Tensor) -> Tensor:
-        """The weighted mean over the cohort."""
+        """Return the weighted mean over the cohort."""
         mean: Tensor = torch.tensordot(self.weights.to(rows.dtype), rows, dims=1)
         return mean
 
     def own(self, uploads: Tensors) -> Round:
-        """This view for one part: with its own uploads."""
+        """Return the view of one part: a copy with that part's uploads."""
         view = copy.copy(self)
         view.uploads = uploads
         return view
@@ -141,147 +139,240 @@ class Round:
 
 @dataclass(frozen=True)
 class Trip:
-    """A further trip of some clients within a round, after their local training.
+    """A second trip of some clients within a round, after their local training.
 
-    The chosen clients train on from their local model with the parts of ``sum`` alone; what they come back with
-    replaces their delta, never the state of parts that ended with the first trip.
+    The chosen clients continue from their local model with the parts of ``sum`` alone. The result replaces their
+    delta, but never the state of parts that ended with the first trip.
     """
 
-    sum: tuple[Part, ...]
-    who: Callable[[Round], Tensor]  # rows of the cohort; ties broken by client id
-    message: Callable[[Round], Tensors]  # what all of them are sent, for the first part of ``sum``
-    state: Callable[[Round, Tensor], Tensors]  # what each of these rows is sent; a leading row axis
-    epochs: int
+    sum: tuple[Part, ...]  # what these clients train with
+    who: Callable[[Round], Tensor]  # the rows of the chosen clients; ties broken by client id
+    message: Callable[[Round], Tensors]  # sent to all of them, for the first part of ``sum``
+    state: Callable[[Round, Tensor], Tensors]  # sent to each of these rows; a leading row axis
+    epochs: int  # local epochs of the trip
     public: bool = False  # train on the public data instead of the client's own
 
     def __post_init__(self) -> None:
         if not self.sum:
-            raise ValueError("a trip needs at least one part, which its message is for")
+            raise ValueError("a trip needs at least one part to receive its message: add one to sum")
 
 
 @dataclass(frozen=True)
 class Part(Named):
-    """One idea. Fill the hooks you need; never call them yourself."""
+    """One idea of federated learning. Fill the hooks you need; never call them yourself.
 
-    paper: ClassVar[str] = ""  # the reference, in one line
-    uniform: ClassVar[bool] = False  # its server formula asks for a mean that counts every client once
-    internal: ClassVar[bool] = False  # only used by another part, for a trip: not to be named by users
-    never_with: ClassVar[dict[str, str]] = {}  # parts it cannot be summed with, and why
+    Beside its hooks, a part declares what the library has to know about it.
+
+    Attributes:
+        paper: The reference: authors, year, a comma, the title.
+        group: Where ``holdfast methods`` lists it: "paper", "baseline" or "building block".
+        summary: What it does, in at most 41 characters.
+        internal: Whether only other parts use it (for a trip), so that users cannot name it.
+        accepts_test_data: Whether it has a parameter with which a user may admit the test data as public data.
+        excludes: Names of parts that it cannot be summed with, and why.
+        follows: Hooks whose other parts must come before it in a sum, and why.
+    """
+
+    paper: ClassVar[str] = ""
+    group: ClassVar[str] = "building block"
+    summary: ClassVar[str] = ""
+    internal: ClassVar[bool] = False
+    accepts_test_data: ClassVar[bool] = False
+    excludes: ClassVar[dict[str, str]] = {}
+    follows: ClassVar[dict[str, str]] = {}
+
+    @property
+    def uniform(self) -> bool | None:
+        """Whether means must count every client once, rather than by its samples; None if it does not matter."""
+        return None
 
     # -- state and messages -------------------------------------------------------------------------------
     def init_client(self, w: Tensor) -> Tensors:
-        """The part's state at a client, when the client is first drawn; ``w`` is the global model then."""
+        """Return the part's state at a client that is drawn for the first time; ``w`` is the global model then."""
         raise NotImplementedError
 
     def init_server(self, w: Tensor, N: int) -> Tensors:
-        """The part's state at the server, before the first round."""
+        """Return the part's state at the server before the first round."""
         raise NotImplementedError
 
     def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
-        """What every client of the cohort is sent beside the model; it counts as traffic."""
+        """Return what every client of the cohort receives with the model; it counts as traffic."""
         raise NotImplementedError
 
     def consult(self, w: Tensor, lr: Tensor, epochs: int, visit: Callable[[Tensor], Tensor]) -> Tensors:
-        """More for the part's message, found by asking the cohort before it trains: ``visit(v)`` gives every
-        client's full gradient at the model ``v``, [C, P]. Each visit is a trip of its own: dear on real machines."""
+        """Ask the cohort for gradients before it trains, and return more entries for the broadcast.
+
+        Args:
+            w: The global model.
+            lr: The nominal learning rate of the round.
+            epochs: Local epochs in the round.
+            visit: Returns every client's full gradient at a model, [C, P]. Each visit is a trip of its own, which is
+                expensive on real machines.
+
+        Returns:
+            Entries that are added to the part's message.
+        """
         raise NotImplementedError
 
     # -- at the client ------------------------------------------------------------------------------------
     def begin(self, c: Client) -> Tensors:
-        """The part's scratch before the first step; may run over ``c.samples()``."""
+        """Return the part's scratch before the first step; may read ``c.samples()``."""
         raise NotImplementedError
 
     def epoch(self, c: Client, w: Tensor) -> Tensors:
-        """The part's scratch at the start of each local epoch."""
+        """Return the part's scratch at the start of a local epoch."""
         raise NotImplementedError
 
     def teachers(self, c: Client) -> Tensors:
-        """Other models to run on every batch; their outputs are in ``c.teacher``. "global" is the model w0."""
+        """Return other models to run on every batch, with outputs in ``c.teacher``. "global" is the model w0."""
         raise NotImplementedError
 
     def lr(self, c: Client) -> Tensor:
-        """An absolute learning rate instead of ``c.lr``. At most one part."""
+        """Return an absolute learning rate in place of ``c.lr``. At most one part."""
         raise NotImplementedError
 
     def rate(self, c: Client) -> Tensor:
-        """A factor on the learning rate: a number, or a vector made with ``c.layout``. Multiplied over parts."""
+        """Return a factor on the learning rate: a number, or a vector made with ``c.layout``. Multiplied over parts."""
         raise NotImplementedError
 
     def task_loss(self, c: Client, out: Out, batch: Batch) -> Tensor:
-        """The loss of a batch instead of cross-entropy. At most one part."""
+        """Return the loss of a batch in place of the cross-entropy. At most one part.
+
+        Args:
+            c: The client.
+            out: The local model's outputs on the batch.
+            batch: The batch.
+
+        Returns:
+            The loss, a number.
+        """
         raise NotImplementedError
 
     def penalty(self, c: Client, out: Out, batch: Batch) -> Tensor:
-        """A term added to the loss that needs outputs or features. Summed over parts."""
+        """Return a term to add to the loss, which may use outputs and features. Summed over parts.
+
+        Args:
+            c: The client.
+            out: The local model's outputs on the batch.
+            batch: The batch.
+
+        Returns:
+            The term, a number.
+        """
         raise NotImplementedError
 
     def gradient(self, c: Client, grad_fn: Callable[[Tensor], Gradient], w: Tensor) -> Gradient:
-        """Where and how the gradient is taken. At most one part."""
+        """Decide where and how the gradient is taken. At most one part.
+
+        Args:
+            c: The client.
+            grad_fn: Returns the gradient and the task loss of the batch at a model.
+            w: The local model.
+
+        Returns:
+            The gradient and the task loss.
+        """
         raise NotImplementedError
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
-        """The gradient changed by vector algebra, and the part's new scratch, which ``begin`` must have made: its
-        names and shapes never change. Chained in the order of the sum."""
+        """Change the gradient by vector algebra. Chained in the order of the sum.
+
+        Args:
+            c: The client.
+            g: The gradient, or what the part before has made of it.
+            w: The local model.
+
+        Returns:
+            The new direction, and the part's new scratch with the names and shapes that ``begin`` gave it.
+        """
         raise NotImplementedError
 
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
-        """What the client uploads beside its delta, and the part's new state at the client."""
+        """Finish the local training.
+
+        Args:
+            c: The client.
+            w: The local model.
+            delta: ``w - w0``.
+
+        Returns:
+            What the client uploads with its delta, and the part's new state at the client.
+        """
         raise NotImplementedError
 
     # -- at the server ------------------------------------------------------------------------------------
     def trips(self) -> tuple[Trip, ...]:
-        """Further trips in the round, in order."""
+        """Return further trips in the round, in order."""
         raise NotImplementedError
 
     def aggregate(self, r: Round) -> Tensor:
-        """The cohort's deltas as one update. At most one part; the default is the weighted mean."""
+        """Combine the cohort's deltas into one update. At most one part; the default is the weighted mean."""
         raise NotImplementedError
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
-        """The part's new state at the server; ``r.update`` is known, the model has not moved yet."""
+        """Return the part's new state at the server; ``r.update`` is known, but the model has not moved yet."""
         raise NotImplementedError
 
     def server_step(self, s: Tensors, r: Round) -> Tensor:
-        """The new global model. At most one part; the default is ``w + server_lr * update``."""
+        """Return the new global model. At most one part; the default is ``w + server_lr * update``."""
         raise NotImplementedError
 
     def tune(self, s: Tensors, r: Round, w: Tensor) -> tuple[Tensor, Tensors]:
-        """Training at the server after its step: the new model and the part's new state. Chained in order."""
+        """Train at the server after its step. Chained in the order of the sum.
+
+        Args:
+            s: The part's state at the server.
+            r: The round.
+            w: The global model after the server step.
+
+        Returns:
+            The new model and the part's new state at the server.
+        """
         raise NotImplementedError
 
     def survey(self, c: Client) -> Tensors:
-        """What a client measures on its data with the served model ``c.w0``; the server gets the sum over all clients.
-        Asked of every client, after a round that is ``due``."""
+        """Measure the served model ``c.w0`` on a client's data; the server receives the sum over all clients.
+
+        Every client takes part, after each round that is ``due``.
+        """
         raise NotImplementedError
 
     def due(self, round: int, rounds: int) -> bool:
-        """Whether the survey takes place after this round: by default only after the last."""
+        """Tell whether the survey takes place after this round: by default only after the last."""
         return round == rounds
 
     def digest(self, s: Tensors, r: Round) -> Tensors:
-        """The part's new state at the server from a survey: ``r.uploads`` are the sums, ``r.w`` the surveyed model."""
+        """Return the part's new state from a survey: ``r.uploads`` are the sums, ``r.w`` is the surveyed model."""
         raise NotImplementedError
 
     def serve(self, s: Tensors, w: Tensor) -> Tensor:
-        """The model to evaluate and hand out, where it is not ``w``. Chained in order."""
+        """Return the model to evaluate and to save, if it is not ``w``. Chained in the order of the sum."""
         raise NotImplementedError
 
     # -- the sum ------------------------------------------------------------------------------------------
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
-        """Object (with a ``HoldfastError``) to a run in which this part would be wrong."""
+        """Refuse a run in which this part would be wrong, with a ``HoldfastError``.
+
+        Args:
+            method: The whole sum.
+            config: The settings of the run.
+            net: The network.
+            federation: The clients and their data.
+        """
 
     def __init_subclass__(cls) -> None:
-        """A parameter with the name of a hook would be taken for the hook."""
+        """Refuse a parameter with the name of a hook: it would be mistaken for the hook."""
         for name in vars(cls).get("__annotations__", {}):
             if name in HOOKS:
-                raise TypeError(f"{cls.__name__}: the parameter {name} has the name of a hook; choose another")
+                raise TypeError(f"{cls.__name__}: the parameter {name} has the name of a hook; choose another name")
 
     @classmethod
     def hooks(cls) -> tuple[str, ...]:
-        """The hooks this part fills."""
+        """Return the names of the hooks that this part fills."""
         return tuple(h for h in HOOKS if getattr(cls, h) is not getattr(Part, h))
 
     def fills(self, hook: str) -> bool:
+        """Tell whether this part fills a hook."""
         return hook in self.hooks()
 
     def __add__(self, other: str | Part | Method) -> Method:
@@ -291,7 +382,7 @@ class Part(Named):
 
 
 def parts() -> dict[str, type[Part]]:
-    """Every part by name: those of ``holdfast/parts`` and those a user has written."""
+    """Return every part by name: those in ``holdfast/parts`` and those that the user has written."""
     package = importlib.import_module("holdfast.parts")
     for module in pkgutil.iter_modules(package.__path__, "holdfast.parts."):
         importlib.import_module(module.name)

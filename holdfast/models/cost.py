@@ -1,4 +1,4 @@
-"""What a network costs: its parameters, and its arithmetic per sample."""
+"""The cost of a network: its parameters, and its arithmetic per sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.models.dropout import dropping
 
 
 def parameters(module: nn.Module) -> int:
-    """Trainable numbers: what a client uploads.
+    """Count the parameters, which is what a client uploads.
 
     >>> parameters(nn.Linear(784, 10))
     7850
@@ -21,11 +21,11 @@ def parameters(module: nn.Module) -> int:
 
 
 def mflops(module: nn.Module, shape: tuple[int, ...]) -> float:
-    """Millions of operations in one forward pass of one sample of ``shape``.
+    """Count the millions of operations in one forward pass of one sample of ``shape``.
 
-    Counted are the multiplications and additions of ``Linear`` and ``Conv2d``, two per weight used. Biases,
-    norms, activations and pools are not; they are few. The backward pass costs about twice as much again.
-    Shapes alone are traced: nothing is computed.
+    These are the multiplications and additions of ``Linear`` and ``Conv2d``, two per weight used. Biases, norms,
+    activations and pools are few and not counted. The backward pass costs about twice as much. Only shapes are traced;
+    nothing is computed.
 
     >>> mflops(nn.Linear(784, 10), (784,))
     0.01568
@@ -49,7 +49,7 @@ def mflops(module: nn.Module, shape: tuple[int, ...]) -> float:
 
 
 def outline(net: nn.Module, shape: tuple[int, ...]) -> Tensor:
-    """What ``net`` returns for one sample, as a tensor with a shape but no numbers: nothing is computed."""
+    """Return the output of ``net`` for one sample as a tensor with a shape but no numbers: nothing is computed."""
     weights = {name: torch.empty_like(w, device="meta") for name, w in net.named_parameters()}
     dtype = next((w.dtype for w in weights.values()), None)
     with torch.no_grad(), dropping(None):

@@ -1,7 +1,7 @@
 """Dropout whose mask is a function of (seed, round, client, step), so that every engine drops the same units.
 
-``nn.Dropout`` draws from a generator: under ``vmap`` it fails, and two engines would disagree. This module hashes a
-key that ``dropping`` sets for the duration of a forward pass; without a key (evaluation, teachers) it does nothing.
+``nn.Dropout`` draws from a generator: it fails under ``vmap``, and two engines would disagree. This module hashes a key
+that ``dropping`` sets for the duration of a forward pass. Without a key (evaluation, teachers) it does nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _active = threading.local()
 
 @contextmanager
 def dropping(key: Tensor | None) -> Iterator[None]:
-    """Within this block every ``Dropout`` takes its mask from ``key``; ``None`` switches dropout off."""
+    """Let every ``Dropout`` take its mask from ``key`` within this block; ``None`` switches dropout off."""
     before = getattr(_active, "key", None), getattr(_active, "calls", 0)
     _active.key, _active.calls = key, 0
     try:
@@ -30,10 +30,13 @@ def dropping(key: Tensor | None) -> Iterator[None]:
 
 
 class Dropout(nn.Module):
-    """Zero each unit with probability ``p`` and scale the others by ``1 / (1 - p)``, from the active key.
+    """Zero each unit with probability ``p`` and scale the others by ``1 / (1 - p)``, by the active key.
 
-    ``layer`` tells the layers of one network apart: give each its own number. A layer that runs several times in one
-    forward pass draws a new mask every time.
+    A layer that runs several times in one forward pass draws a new mask every time.
+
+    Attributes:
+        p: The probability of dropping a unit.
+        layer: Tells the layers of one network apart: give each its own number.
     """
 
     def __init__(self, p: float = 0.5, layer: int = 0) -> None:

@@ -1,1 +1,5 @@
-"""One idea per file. To add a part, write a ``Part`` into a new file here: it is found by its name."""
+"""The parts: one idea of federated learning per file, its client half and its server half together.
+
+To add one, write a ``Part`` in a new file: it is discovered by its ``name``. Files with a leading underscore hold what
+several parts share. Imports method, models and core.
+"""

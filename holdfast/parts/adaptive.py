@@ -13,33 +13,45 @@ from holdfast.method.part import Part, Round, Tensors
 PAPER = "Reddi et al. 2021, Adaptive Federated Optimization"
 BETA1 = "decay of the first moment"
 BETA2 = "decay of the second moment"
-TAU = "adaptivity: smaller adapts more"
+TAU = "adaptivity: a smaller value adapts more"
 ETA = "server learning rate"
 
 
 def start(w: Tensor, tau: float) -> Tensors:
-    """The moments before the first round: m = 0 and v = tau^2, as the paper's Alg. 2 asks (v >= tau^2)."""
+    """Return the moments before the first round: m = 0 and v = tau^2, since the paper's Alg. 2 asks for v >= tau^2."""
     return {"m": torch.zeros_like(w), "v": torch.full_like(w, tau**2)}
 
 
 def step(s: Tensors, w: Tensor, eta: float, tau: float) -> Tensor:
-    """No bias correction, and tau outside the root: unlike Adam for neural networks."""
+    """Take a step without bias correction, with tau outside the root: unlike PyTorch's Adam.
+
+    Args:
+        s: The moments m and v.
+        w: The model.
+        eta: The server learning rate.
+        tau: The adaptivity.
+
+    Returns:
+        The new model.
+    """
     return w + eta * s["m"] / (torch.sqrt(s["v"]) + tau)
 
 
 @dataclass(frozen=True)
 class FedAdam(Part):
-    """Adam at the server (Alg. 2 of the paper), u the update:
+    """Adam at the server (Alg. 2 of the paper); u is the update:
 
         m  <-  beta1 * m + (1 - beta1) * u
         v  <-  beta2 * v + (1 - beta2) * u^2
         w  =   w0 + eta * m / (sqrt(v) + tau)
 
-    Without bias correction, and with tau outside the root: unlike Adam for neural networks.
+    There is no bias correction, and tau is outside the root, unlike in PyTorch's Adam.
     """
 
     name = "fedadam"
     paper = PAPER
+    group = "baseline"
+    summary = "Runs Adam at the server"
 
     eta: float = param(0.01, ETA, above=0)
     beta1: float = param(0.9, BETA1, low=0, below=1)
@@ -59,7 +71,7 @@ class FedAdam(Part):
 
 @dataclass(frozen=True)
 class FedAdagrad(Part):
-    """Adagrad at the server (Alg. 2 of the paper), u the update:
+    """Adagrad at the server (Alg. 2 of the paper); u is the update:
 
         m  <-  beta1 * m + (1 - beta1) * u
         v  <-  v + u^2
@@ -70,6 +82,8 @@ class FedAdagrad(Part):
 
     name = "fedadagrad"
     paper = PAPER
+    group = "baseline"
+    summary = "Runs Adagrad at the server"
 
     eta: float = param(0.01, ETA, above=0)
     beta1: float = param(0.0, BETA1, low=0, below=1)
@@ -87,17 +101,19 @@ class FedAdagrad(Part):
 
 @dataclass(frozen=True)
 class FedYogi(Part):
-    """Yogi at the server (Alg. 2 of the paper), u the update:
+    """Yogi at the server (Alg. 2 of the paper); u is the update:
 
         m  <-  beta1 * m + (1 - beta1) * u
         v  <-  v - (1 - beta2) * u^2 * sign(v - u^2)
         w  =   w0 + eta * m / (sqrt(v) + tau)
 
-    Unlike Adam, v grows or shrinks by no more than a fixed share of u^2.
+    Unlike in Adam, v never changes by more than a fixed share of u^2.
     """
 
     name = "fedyogi"
     paper = PAPER
+    group = "baseline"
+    summary = "Runs Yogi at the server"
 
     eta: float = param(0.01, ETA, above=0)
     beta1: float = param(0.9, BETA1, low=0, below=1)

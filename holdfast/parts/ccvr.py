@@ -1,64 +1,54 @@
-"""CCVR: after training, the head is refitted to Gaussians that stand in for everybody's features."""
+"""CCVR: refit the head after training, to Gaussians that describe all clients' features."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from holdfast.core import rng
-from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
 from holdfast.method.part import Client, Part, Round, Tensors
 
-if TYPE_CHECKING:
-    from holdfast.data.federation import Federation
-    from holdfast.method.config import Config
-    from holdfast.method.method import Method
-    from holdfast.models.net import Net
-
-OWN = 0xCC  # what makes this part's keys its own
+OWN = 0xCC  # keeps this part's keys apart from those of other parts
 EPS = torch.finfo(torch.float64).eps
 
 
 @dataclass(frozen=True)
 class Ccvr(Part):
     """Classifier calibration with virtual representations (Alg. 1 of the paper). Skewed clients bias the head more than
-    the layers below it. All clients run the served model over their data and send, for every class c, the number of
-    samples, the sum of their features z and the sum of z z^T; the server adds these up to n_c, a_c and B_c:
+    the layers below it. After training, all clients run the served model over their data and upload, for every class c,
+    the number of samples, the sum of their features z and the sum of z z^T. The server adds these up to n_c, a_c and
+    B_c:
 
         mu_c    = a_c / n_c
         Sigma_c = (B_c - n_c * mu_c mu_c^T) / (n_c - 1)
         z       ~ N(mu_c, Sigma_c),   M_c = features * classes * n_c / sum n  of them
         head    = argmin mean cross-entropy(head(z), c),   ``steps`` steps from the trained head
 
-    From raw sums, mean and covariance are those of the pooled features, however they are dealt to clients. Features are
-    drawn with the symmetric root of Sigma_c: it exists where Sigma_c is singular and Cholesky's does not. Eigenvalues
-    that are rounding noise count as zero. The steps are Nesterov's, over all virtual features at once, of the length
-    stride/L that surely lowers the convex loss: L is half the largest eigenvalue of mean z z^T.
+    Computed from raw sums, mean and covariance are those of the pooled features, however the samples are split.
+    Features are drawn with the symmetric root of Sigma_c, which exists even where Sigma_c is singular and has no
+    Cholesky factor. Eigenvalues that are rounding noise count as zero. The refit uses Nesterov's method over all
+    virtual features at once, with steps of length stride/L, which are sure to lower the convex loss: L is half the
+    largest eigenvalue of mean z z^T.
 
-    Only the served model has the new head. Training goes on with the old one, and the new one is served as long as the
-    model below it is the one it was fitted to, that is, until the next round. Tukey's power transform of the paper is
-    left out: the head would read other numbers than the network's features.
+    Only the served model has the new head. Training continues with the old one, and the new head is served only until
+    the next round changes the layers below it. The paper's power transform (Tukey) is left out, because the head would
+    then read numbers other than the network's features.
     """
 
     name = "ccvr"
     paper = "Luo et al. 2021, No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data"
+    group = "baseline"
+    summary = "Refits the head to virtual features"
+    follows: ClassVar[dict[str, str]] = {"serve": "it refits the head of the model that is served"}
 
-    features: int = param(500, "virtual features per class, in the mean over classes", low=1)
+    features: int = param(500, "virtual features per class, averaged over classes", low=1)
     steps: int = param(100, "steps of the refit; 0 is FedAvg", low=0)
-    stride: float = param(1.0, "length of a step; 1 is the longest that surely descends", above=0, high=1)
-    every: int = param(0, "refit after every so many rounds, and after the last; 0: only after the last", low=0)
-
-    def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
-        serving = [p.name for p in method.filling("serve")]
-        if serving[-1] != self.name:
-            raise HoldfastError(
-                f"ccvr refits the head of the model that {serving[-1]} serves, and must stand behind it: write "
-                f"{serving[-1]}+ccvr"
-            )
+    stride: float = param(1.0, "length of a step; 1 is the longest that is sure to descend", above=0, high=1)
+    every: int = param(0, "refit every N rounds and after the last; 0: only after the last", low=0)
 
     def due(self, round: int, rounds: int) -> bool:
         return round == rounds or (self.every > 0 and round % self.every == 0)
@@ -77,15 +67,15 @@ class Ccvr(Part):
             z = torch.where(batch.mask[:, None], z, 0.0)
             member = ((batch.y[:, None] == classes) & batch.mask[:, None]).to(torch.float64)
             squares = torch.stack([upper((z * m[:, None]).T @ z) for m in member.unbind(1)])
-            found = [member.sum(0), member.T @ z, squares]
-            totals = [a + b for a, b in zip(totals, found, strict=True)] if totals else found
+            sums = [member.sum(0), member.T @ z, squares]
+            totals = [a + b for a, b in zip(totals, sums, strict=True)] if totals else sums
         return {"count": totals[0], "sum": totals[1], "squares": totals[2]}
 
     def digest(self, s: Tensors, r: Round) -> Tensors:
         if not all(bool(torch.isfinite(t).all()) for t in r.uploads.values()):
-            return s  # features that overflow have no covariance: the model is served as it is
+            return s  # features that overflow have no covariance, so the model is served unchanged
         layout, pieces = r.net.layout, r.net.layout.split(r.w)
-        names = [name for name in layout.names if name in layout.head]  # of the weight, and of the bias if there is one
+        names = [name for name in layout.names if name in layout.head]  # the weight, and the bias if there is one
         head = torch.cat([pieces[name].reshape(r.net.classes, -1) for name in names], 1).to(torch.float64)
         z, y = virtual(r.uploads, self.features, rng.key(r.key(), OWN))
         inputs = torch.cat([z if pieces[name].dim() == 2 else torch.ones_like(z[:, :1]) for name in names], 1)
@@ -100,13 +90,22 @@ class Ccvr(Part):
 
 
 def upper(square: Tensor) -> Tensor:
-    """The entries on and above the diagonal: all there is to a symmetric matrix."""
+    """Return the entries on and above the diagonal, which determine a symmetric matrix."""
     rows, columns = torch.triu_indices(*square.shape, device=square.device)
     return square[rows, columns]
 
 
 def gaussian(count: Tensor, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of a class's features and the symmetric root of their unbiased covariance, from the raw sums."""
+    """Estimate the Gaussian of a class from raw sums.
+
+    Args:
+        count: The number of samples.
+        total: The sum of their features, [d].
+        squares: The sum of z z^T, as ``upper`` gives it.
+
+    Returns:
+        The mean, and the symmetric root of the unbiased covariance.
+    """
     d = len(total)
     rows, columns = torch.triu_indices(d, d, device=total.device)
     raw = total.new_zeros(d, d)
@@ -120,7 +119,16 @@ def gaussian(count: Tensor, total: Tensor, squares: Tensor) -> tuple[Tensor, Ten
 
 
 def virtual(sums: Tensors, features: int, key: Tensor) -> tuple[Tensor, Tensor]:
-    """Features drawn from every class's Gaussian, as many as its share of the samples asks for, and their classes."""
+    """Draw virtual features from the Gaussians of all classes, in proportion to the classes' samples.
+
+    Args:
+        sums: ``count``, ``sum`` and ``squares`` of every class.
+        features: Features per class, averaged over classes.
+        key: The source of randomness.
+
+    Returns:
+        The features and their classes.
+    """
     count = sums["count"]
     z, y = [], []
     for c in count.nonzero().flatten().tolist():
@@ -132,7 +140,18 @@ def virtual(sums: Tensors, features: int, key: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def refit(head: Tensor, z: Tensor, y: Tensor, steps: int, stride: float) -> Tensor:
-    """The head [classes, inputs] after some of Nesterov's steps on the mean cross-entropy over all inputs ``z``."""
+    """Minimise the mean cross-entropy over all inputs by Nesterov's method.
+
+    Args:
+        head: The head to start from, [classes, inputs].
+        z: The inputs.
+        y: Their classes.
+        steps: The number of steps.
+        stride: The length of a step, as a fraction of the longest that is sure to descend.
+
+    Returns:
+        The new head.
+    """
     largest = torch.linalg.eigvalsh(z.T @ z / len(z))[-1].clamp(min=torch.finfo(z.dtype).tiny)
     size = stride / (largest / 2)
     truth = (y[:, None] == torch.arange(len(head), device=y.device)).to(z.dtype)

@@ -1,4 +1,4 @@
-"""Gradient clipping by norm."""
+"""Clip the gradient by its norm."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ class Clip(Part):
 
         direction = g * min(1, norm / ||g||)
 
-    The norm runs over the whole model without its frozen blocks. Where it stands in the sum matters: terms before it
-    are clipped with the gradient, terms behind it are not. The flag ``--clip`` adds it behind the other parts and
-    before weight decay.
+    The norm is taken over the whole model except its frozen blocks. The position in the sum matters: terms before this
+    part are clipped together with the gradient, terms after it are not. The flag ``--clip`` adds it after all parts of
+    the sum, before weight decay.
     """
 
     name = "clip"
     paper = "Pascanu et al. 2013, On the Difficulty of Training Recurrent Neural Networks"
+    summary = "Clips the norm of the local direction"
 
-    norm: float = param(10.0, "longest direction allowed", above=0)
+    norm: float = param(10.0, "largest norm allowed", above=0)
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
         length = torch.linalg.vector_norm(g)

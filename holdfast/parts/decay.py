@@ -1,4 +1,4 @@
-"""Weight decay, as SGD has it."""
+"""Weight decay, as in SGD."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class Decay(Part):
 
         direction = g + weight * w
 
-    The flag ``--weight-decay`` adds this part at the end of the sum, behind ``clip``: what PyTorch's SGD does.
+    The flag ``--weight-decay`` adds this part at the end of the sum, after ``clip``, as in PyTorch's SGD.
     """
 
     name = "decay"
     paper = "Krogh and Hertz 1991, A Simple Weight Decay Can Improve Generalization"
+    summary = "Decays the weights in every local step"
 
     weight: float = param(5e-4, "strength of the decay; 0 is FedAvg", low=0)
 

@@ -1,4 +1,4 @@
-"""FedAgg: a learning rate per client and local epoch that keeps clients near the cohort's mean path."""
+"""FedAgg: choose a learning rate per client and local epoch that keeps clients near the cohort's mean path."""
 
 from __future__ import annotations
 
@@ -27,46 +27,48 @@ class FedAgg(Part):
         sum_l alpha * eta[l]^2 + (1 - alpha) * ||w[l] - phi2[l]||^2,    w[l+1] = w[l] - eta[l] * phi1[l]
 
     where phi1[l] and phi2[l] are the cohort's mean gradient and mean model at epoch l. The paper's Theorem 1 is
-    implicit; it is the linear system, with c = (1-alpha)/alpha and G[l,r] = <phi1[l], phi1[r]>,
+    implicit. Written out, it is a linear system, with c = (1-alpha)/alpha and G[l,r] = <phi1[l], phi1[r]>:
 
         (I + c*A) eta = c*b,    A[l,r] = (L - max(l,r)) * G[l,r],    b[l] = <phi1[l], sum_{k>l} (w - phi2[k])>
 
     ``feedback``, the default, works in a real federation: phi1 is the last round's cohort mean of each epoch's summed
     gradients, and phi2[l] = w0 - lr * sum_{p<l} phi1[p] is the path at the nominal rate. At the start of each epoch
-    the client solves the rest of the system at its own model: who lags behind the cohort gets a larger rate, who ran
-    ahead a smaller one. The first round uses ``lr``. Every client sends and is sent L vectors more.
+    the client solves the rest of the system at its own model: a client behind the cohort gets a larger rate, a client
+    ahead of it a smaller one. The first round uses ``lr``. L more vectors travel in each direction.
 
-    ``fixed_point`` is the paper's Alg. 1 as printed, restarted from ``lr`` in every round: the mean-field terms are
-    found by asking the cohort for gradients again and again, until either of them changes by no more than ``epsilon``.
-    Run to its end it gives the rate zero: all clients move along the same phi1, so that their paths coincide with
-    phi2, and a sweep contracts the rates. Its gradients are those of the plain cross-entropy. For simulation only.
+    ``fixed_point`` is the paper's Alg. 1 as printed, restarted from ``lr`` in every round: the cohort is asked for
+    gradients repeatedly, until either of the mean-field terms changes by no more than ``epsilon``. Run to convergence,
+    it gives the rate zero: all clients move along the same phi1, so their paths coincide with phi2, and every sweep
+    shrinks the rates. Its gradients are those of the plain cross-entropy. For simulation only.
     """
 
     name = "fedagg"
     paper = "Yuan and Wang 2023, FedAgg: Adaptive Federated Learning with Aggregated Gradients"
+    group = "paper"
+    summary = "Adapts each client's rate in every epoch"
 
-    alpha: float = param(0.1, "price of a large rate against the distance from the mean path", above=0, below=1)
+    alpha: float = param(0.1, "cost of a large rate relative to the distance from the mean path", above=0, below=1)
     mode: str = param("feedback", "where the mean-field terms come from", choices=("feedback", "fixed_point"))
     min_rate: float = param(1e-3, "smallest rate", low=0)
     max_rate: float = param(0.5, "largest rate", above=0, below=1)
     epsilon: float = param(1e-3, "fixed_point: change at which the sweeps stop", above=0)
-    sweeps: int = param(10, "fixed_point: most sweeps in a round", low=1)
+    sweeps: int = param(10, "fixed_point: maximum number of sweeps in a round", low=1)
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if not self.min_rate <= config.lr <= self.max_rate:
             raise HoldfastError(
-                f"fedagg: the nominal rate lr={config.lr:g} lies outside [min_rate, max_rate] = [{self.min_rate:g}, "
-                f"{self.max_rate:g}]"
+                f"fedagg: the nominal rate lr={config.lr:g} is outside [min_rate, max_rate] = [{self.min_rate:g}, "
+                f"{self.max_rate:g}]; change lr, or widen the range"
             )
 
-    # -- feedback: the last round's field comes with the model --------------------------------------------
+    # -- feedback: the last round's gradients are broadcast -----------------------------------------------
     def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
         return dict(s)  # nothing before the first round
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
         return {"phi1": r.uploads["phi1"].mean(0)} if self.mode == "feedback" else {}
 
-    # -- fixed_point: the field is asked for before the round ---------------------------------------------
+    # -- fixed_point: the cohort is asked for gradients before the round ----------------------------------
     def consult(self, w: Tensor, lr: Tensor, epochs: int, visit: Callable[[Tensor], Tensor]) -> Tensors:
         if self.mode == "feedback":
             return {}
@@ -92,7 +94,7 @@ class FedAgg(Part):
     def epoch(self, c: Client, w: Tensor) -> Tensors:
         if self.mode == "fixed_point":
             return {"eta": self._clip(c.message["eta"][c.epoch])}
-        done = self._file(c, c.epoch - 1)
+        done = self._with_sum(c, c.epoch - 1)
         eta = c.lr
         if "phi1" in c.message:
             eta = self._clip(tail_rate(c.message["phi1"], w - c.w0, c.lr, self.alpha, c.epoch))
@@ -110,10 +112,10 @@ class FedAgg(Part):
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
         if self.mode == "fixed_point":
             return {}, {}
-        return {"phi1": self._file(c, torch.tensor(c.epochs - 1, device=w.device))}, {}
+        return {"phi1": self._with_sum(c, torch.tensor(c.epochs - 1, device=w.device))}, {}
 
-    def _file(self, c: Client, epoch: Tensor) -> Tensor:
-        """The epochs' sums with the one that just ended in its row."""
+    def _with_sum(self, c: Client, epoch: Tensor) -> Tensor:
+        """Return the epochs' sums, with the sum of the epoch that just ended in its row."""
         row = torch.arange(c.epochs, device=c.w0.device)[:, None] == epoch
         return torch.where(row, c.local["sum"], c.local["phi1"])
 
@@ -122,14 +124,24 @@ class FedAgg(Part):
 
 
 def system(phi1: Tensor) -> Tensor:
-    """A[l,r] = (L - max(l,r)) * <phi1[l], phi1[r]>: positive semidefinite."""
+    """Return A[l,r] = (L - max(l,r)) * <phi1[l], phi1[r]>, which is positive semidefinite."""
     L = len(phi1)
     epoch = torch.arange(L, device=phi1.device)
     return (L - torch.maximum(epoch[:, None], epoch)).to(phi1.dtype) * (phi1 @ phi1.T)
 
 
 def solve_from(A: Tensor, b: Tensor, alpha: float, start: Tensor | int) -> Tensor:
-    """The rates of epochs ``start``.. that solve (I + c*A) eta = c*b; those before are zero."""
+    """Solve (I + c*A) eta = c*b for the rates of the later epochs.
+
+    Args:
+        A: The matrix of all epochs, [L, L].
+        b: The right-hand side, [L].
+        alpha: The parameter of that name.
+        start: The first epoch to solve for.
+
+    Returns:
+        The rates, [L]; zero before ``start``.
+    """
     c = (1 - alpha) / alpha
     rest = torch.arange(len(b), device=b.device) >= start
     A = torch.where(rest[:, None] & rest, A, 0.0)
@@ -139,15 +151,36 @@ def solve_from(A: Tensor, b: Tensor, alpha: float, start: Tensor | int) -> Tenso
 
 
 def solve(phi1: Tensor, ahead: Tensor, alpha: float, start: Tensor | int) -> Tensor:
-    """The rates of a client; ``ahead[k]`` is its model minus phi2[k+1]."""
+    """Compute a client's rates.
+
+    Args:
+        phi1: The cohort's mean gradients, [L, P].
+        ahead: The client's model minus phi2[k+1] in row k, [L, P].
+        alpha: The parameter of that name.
+        start: The first epoch to solve for.
+
+    Returns:
+        The rates, [L]; zero before ``start``.
+    """
     later = ahead.flip(0).cumsum(0).flip(0)  # [l] = sum over k > l
     return solve_from(system(phi1), (phi1 * later).sum(1), alpha, start)
 
 
 def tail_rate(phi1: Tensor, delta: Tensor, lr: Tensor, alpha: float, epoch: Tensor) -> Tensor:
-    """The rate of one epoch: the rest of the system at the client's own model w0 + delta.
+    """Compute the rate of one epoch from the rest of the system, at the client's own model.
 
-    With phi2 on the nominal path, b[l] = (L-l) * <phi1[l], delta> + lr * sum_r A[l,r]: no difference of large numbers.
+    With phi2 on the nominal path, b[l] = (L-l) * <phi1[l], delta> + lr * sum_r A[l,r], which avoids subtracting large
+    numbers.
+
+    Args:
+        phi1: The cohort's mean gradients, [L, P].
+        delta: The client's model minus w0.
+        lr: The nominal rate.
+        alpha: The parameter of that name.
+        epoch: The epoch, from 0.
+
+    Returns:
+        The rate, a number.
     """
     A = system(phi1)
     left = (len(phi1) - torch.arange(len(phi1), device=phi1.device)).to(phi1.dtype)
@@ -156,7 +189,16 @@ def tail_rate(phi1: Tensor, delta: Tensor, lr: Tensor, alpha: float, epoch: Tens
 
 
 def walk(w: Tensor, eta: Tensor, visit: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """The common path w[0..L] at these rates, and the cohort's mean gradient at each of its first L points."""
+    """Follow the common path at given rates.
+
+    Args:
+        w: The global model.
+        eta: The rates, [L].
+        visit: Returns every client's full gradient at a model.
+
+    Returns:
+        The path w[0..L], and the cohort's mean gradient at each of its first L points.
+    """
     path, field = [w], []
     for rate in eta:
         field.append(visit(path[-1]).mean(0))

@@ -23,8 +23,10 @@ class FedAvgM(Part):
 
     name = "fedavgm"
     paper = "Hsu et al. 2019, Measuring the Effects of Non-Identical Data Distribution for Federated Classification"
+    group = "baseline"
+    summary = "Adds momentum at the server"
 
-    beta: float = param(0.9, "share of the old momentum that is kept; 0 is FedAvg", low=0, below=1)
+    beta: float = param(0.9, "share of the old momentum to keep; 0 is FedAvg", low=0, below=1)
     eta: float = param(1.0, "server learning rate", above=0)
 
     def init_server(self, w: Tensor, N: int) -> Tensors:

@@ -1,4 +1,4 @@
-"""FedBug: thaw the model bottom-up in the course of each round."""
+"""FedBug: unfreeze the model bottom-up during each round."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ class FedBug(Part):
 
         m(k) = min(M, ceil(k*M / (P*K)))
 
-    blocks; P is the share of the round spent thawing. A frozen block does not move at all: no decay, no momentum, no
+    blocks; P is the share of the round spent unfreezing. A frozen block does not move at all: no decay, no momentum, no
     penalty. While the lower blocks move, the frozen head above them is the same for every client: a common reference.
-    m(k) is computed in integers, since a float ceiling is wrong now and then.
+    m(k) is computed in integers, because a ceiling in floating point is occasionally off by one.
 
-    Thawing from the head down (``order=top-down``) is an ablation of the paper's Fig. 4 and does worse than FedAvg
-    there. The paper counts every client once in the mean: for its tables, sum with ``mean(uniform)``.
+    Unfreezing from the head down (``order=top-down``) is an ablation in the paper's Fig. 4, where it does worse than
+    FedAvg. The paper counts every client once in the mean: for its tables, add ``mean(uniform)``.
     """
 
     name = "fedbug"
     paper = "Kao and Wang 2023, FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning"
+    group = "paper"
+    summary = "Unfreezes the model bottom-up each round"
 
-    share: float = param(0.4, "P: share of the round spent thawing; 0 is FedAvg", low=0, high=1)
-    unit: str = param("layer", "what thaws together", choices=("layer", "stage", "block"))
-
-    order: str = param("bottom-up", "which end thaws first", choices=("bottom-up", "top-down"))
+    share: float = param(0.4, "P: share of the round spent unfreezing; 0 is FedAvg", low=0, high=1)
+    unit: str = param("layer", "what is unfrozen together", choices=("layer", "stage", "block"))
+    order: str = param("bottom-up", "which end is unfrozen first", choices=("bottom-up", "top-down"))
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         net.layout.blocks(self.unit)
@@ -48,15 +49,24 @@ class FedBug(Part):
         if self.share == 0:
             return torch.ones_like(c.lr)
         M = c.layout.blocks(self.unit)
-        thawed = unfrozen(c.k, c.K, M, self.share)
+        active = unfrozen(c.k, c.K, M, self.share)
         block = torch.arange(M, device=c.w0.device)
         if self.order == "top-down":
             block = M - 1 - block
-        return c.layout.per_block((block < thawed).to(c.w0.dtype), self.unit)
+        return c.layout.per_block((block < active).to(c.w0.dtype), self.unit)
 
 
 def unfrozen(k: Tensor, K: Tensor, M: int, share: float) -> Tensor:
-    """m(k): how many of M blocks are updated in step k = 1..K.
+    """Return m(k), the number of blocks that are updated in a step.
+
+    Args:
+        k: The step, 1..K.
+        K: Local steps in the round.
+        M: Blocks in the model.
+        share: The share of the round spent unfreezing.
+
+    Returns:
+        The number of blocks, 1..M.
 
     >>> K = torch.tensor(10)
     >>> [int(unfrozen(torch.tensor(k), K, 4, 0.4)) for k in range(1, 11)]

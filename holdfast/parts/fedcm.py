@@ -1,4 +1,4 @@
-"""FedCM: every local step mixes in the last global update."""
+"""FedCM: mix the last global update into every local step."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ class FedCM(Part):
         direction = alpha * g + (1 - alpha) * D
         D  <-  -update / mean_i(sum_k eta_k)
 
-    ``D`` is the last global update as a gradient. For plain SGD its denominator is ``lr * K`` of the round it came
-    from; under rescaled rates or unequal K it is, per coordinate, the cohort's mean of the rates applied. A
-    coordinate that nobody moved has D = 0, and so has every coordinate in the first round.
+    ``D`` is the last global update expressed as a gradient. For plain SGD its denominator is ``lr * K`` of the round it
+    came from. With rescaled rates or unequal K, it is the cohort's mean of the rates applied, per coordinate. D is zero
+    in the first round, and for every coordinate that no client moved.
     """
 
     name = "fedcm"
     paper = "Xu et al. 2021, FedCM: Federated Learning with Client-level Momentum"
+    group = "baseline"
+    summary = "Mixes the last update into local steps"
 
     alpha: float = param(0.1, "weight of the client's own gradient; 1 is FedAvg", above=0, high=1)
 

@@ -1,4 +1,4 @@
-"""FedDecorr: features that differ from one another do not collapse into few dimensions."""
+"""FedDecorr: decorrelate features, so that they do not collapse into a few dimensions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ EPS = 1e-5
 
 @dataclass(frozen=True)
 class FedDecorr(Part):
-    """Decorrelation of the features z of a batch (Eq. 6 of the paper), K their d x d correlation matrix:
+    """Decorrelation of the features z of a batch (Eq. 6 of the paper); K is their d x d correlation matrix:
 
         penalty = beta/d^2 * ||K||_F^2
 
-    Features are standardised over the batch; a small constant under the root keeps a feature that does not vary from
-    being blown up. A batch of one sample has no correlations and no penalty.
+    Features are standardised over the batch. A small constant under the root keeps a constant feature from being
+    magnified. A batch of one sample has no correlations and no penalty.
     """
 
     name = "feddecorr"
     paper = "Shi et al. 2023, Towards Understanding and Mitigating Dimensional Collapse in Federated Learning"
+    group = "baseline"
+    summary = "Decorrelates the features of a batch"
 
     beta: float = param(0.1, "strength of the penalty; 0 is FedAvg", low=0)
 
@@ -35,6 +37,6 @@ class FedDecorr(Part):
         centred = torch.where(there, z - torch.where(there, z, 0.0).sum(0) / count.clamp(min=1), 0.0)
         variance = (centred**2).sum(0) / (count - 1).clamp(min=1)
         unit = centred * torch.rsqrt(variance + EPS)
-        # ||Z^T Z||_F = ||Z Z^T||_F, and a batch has fewer samples than features.
+        # ||Z^T Z||_F = ||Z Z^T||_F, and a batch usually has fewer samples than features.
         gram = unit @ unit.T / (count - 1).clamp(min=1)
         return self.beta / z.shape[1] ** 2 * (gram**2).sum()

@@ -1,4 +1,4 @@
-"""FedDyn: every client's loss is tilted so that its own optimum becomes the common one."""
+"""FedDyn: correct every client's loss until its optimum is the global one."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from holdfast.method.part import Client, Part, Round, Tensors
 
 @dataclass(frozen=True)
 class FedDyn(Part):
-    """Dynamic regularisation (Alg. 1 of the paper; its gradient memory is ``h_i``, its server state ``h``):
+    """Dynamic regularisation (Alg. 1 of the paper; ``h_i`` is the client's gradient memory, ``h`` the server's state):
 
         direction = g - h_i + alpha * (w - w0)
         h_i  <-  h_i - alpha * delta
         h    <-  h - alpha/N * sum_S delta
         w    =   w0 + mean(delta) - h/alpha
 
-    The quadratic term is part of the direction, not hidden in weight decay. With everyone in the first round the model
-    moves by twice the mean delta. Strength zero is not FedAvg but a division by zero, and is refused. Means count
-    every client once, unless the sum has an aggregator of its own.
+    The quadratic term is part of the direction, not hidden in weight decay. With full participation, the model moves by
+    twice the mean delta in the first round. Strength zero would be a division by zero rather than FedAvg, and is
+    refused. Means count every client once, unless the part that aggregates decides otherwise.
     """
 
     name = "feddyn"
     paper = "Acar et al. 2021, Federated Learning Based on Dynamic Regularization"
+    group = "baseline"
+    summary = "Aligns local optima with the global one"
     uniform = True
 
     alpha: float = param(0.01, "strength of the regulariser", above=0)

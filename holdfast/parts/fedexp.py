@@ -1,4 +1,4 @@
-"""FedExP: the server steps farther when the clients disagree."""
+"""FedExP: lengthen the server step when the clients disagree."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ class FedExP(Part):
         eta_g = max(1, sum_i ||delta_i||^2 / (2 * |S| * (||update||^2 + eps)))
         w     = w0 + eta_g * update
 
-    The model oscillates between rounds, so that the mean of the last two models is evaluated. Means count every client
-    once, unless the sum has an aggregator of its own; with ``mean(samples)`` the mean of the squares is weighed alike.
+    The model oscillates between rounds, so the mean of the last two models is evaluated. Means count every client once,
+    unless the part that aggregates decides otherwise: with ``mean(samples)``, the mean of the squares is weighted by
+    samples too.
     """
 
     name = "fedexp"
     paper = "Jhunjhunwala et al. 2023, FedExP: Speeding Up Federated Averaging via Extrapolation"
+    group = "baseline"
+    summary = "Lengthens the server step on disagreement"
     uniform = True
 
     eps: float = param(1e-3, "keeps the step finite when the deltas cancel", above=0)

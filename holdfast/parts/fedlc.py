@@ -1,4 +1,4 @@
-"""FedLC: logits calibrated by how often the client sees each class."""
+"""FedLC: calibrate logits by how often the client sees each class."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from holdfast.models.net import Out
 
 @dataclass(frozen=True)
 class FedLC(Part):
-    """Pairwise margins that grow for rare classes (Eq. 5 of the paper):
+    """Pairwise margins that are larger for rare classes (Eq. 5 of the paper):
 
         loss = cross-entropy(logits - tau * n_c^(-1/4))
 
-    ``n_c`` is the client's number of samples of class c; a class the client lacks counts as one sample, where the
-    formula would be infinite.
+    ``n_c`` is the client's number of samples of class c. A class that the client lacks counts as one sample, because
+    the formula would be infinite.
     """
 
     name = "fedlc"
     paper = "Zhang et al. 2022, Federated Learning with Label Distribution Skew via Logits Calibration"
+    group = "baseline"
+    summary = "Calibrates logits by class frequency"
 
     tau: float = param(1.0, "strength of the calibration; 0 is FedAvg", low=0)
 

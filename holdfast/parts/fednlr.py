@@ -1,4 +1,4 @@
-"""FedNLR: a learning rate for every neuron, by how strongly the client's data activate it."""
+"""FedNLR: give every neuron a learning rate by how strongly the client's data activates it."""
 
 from __future__ import annotations
 
@@ -26,34 +26,37 @@ EQUAL = 1e-6  # activations of a layer this close, relative to the largest, coun
 @dataclass(frozen=True)
 class FedNLR(Part):
     """Neuron-wise learning rates (Alg. 1 of the paper). Before training, the client runs the global model once over its
-    data; ``h[l,m]`` is the mean activation of neuron m of layer l (Eq. 14). Of M_l neurons each gets
+    data; ``h[l,m]`` is the mean activation of neuron m of layer l (Eq. 14). Layer l has M_l neurons:
 
         mu[l]     = mu0 + a1 * l/L + a2 * log10(M_l)                           (Eq. 17)
         T[l]      = (max h[l] - min h[l]) / ln mu[l]                           (Eq. 16)
         rate[l,m] = M_l * softmax(h[l] / T[l])[m]                              (Eq. 15)
 
-    so that the mean rate of a layer is 1 and its largest is mu[l] times its smallest. Neurons that the client's classes
-    do not use learn slowly, and keep what other clients taught them. A neuron is a row of a dense layer or an output
-    channel of a convolution, with its bias and the norm behind it; the classifier is a layer too. Where a layer's
-    activations are all equal, every rate is 1.
+    The mean rate of a layer is 1, and its largest is mu[l] times its smallest. Neurons that the client's classes do not
+    use learn slowly and keep what other clients taught them. A neuron is a row of a dense layer or an output channel of
+    a convolution, with its bias and the norm that follows; the classifier is a layer too. Where a layer's activations
+    are all equal, every rate is 1.
 
-    The defaults are the paper's recommended formula; its tables were run with ``a1=0.45, a2=0.3`` (``fednlr-tables``).
+    The defaults are the formula that the paper recommends. Its tables use ``a1=0.45, a2=0.3`` (``fednlr-tables``).
     """
 
     name = "fednlr"
     paper = "Wang et al. 2024, FedNLR: Federated Learning with Neuron-wise Learning Rates"
+    group = "paper"
+    summary = "Gives every neuron its own learning rate"
 
     mu0: float = param(1.0, "spread of rates common to all layers; with a1 = a2 = 0, 1 is FedAvg", low=1)
     a1: float = param(1.0, "more spread in deeper layers", low=0)
     a2: float = param(1.0, "more spread in wider layers", low=0)
     mu: tuple[float, ...] | None = param(
-        None, "the spread itself instead of the formula: one number, or one per layer", above=1
+        None, "the spread itself, in place of the formula: one number, or one per layer", above=1
     )
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if self.mu is not None and len(self.mu) not in (1, len(net.layout.layers)):
             raise HoldfastError(
-                f"fednlr: mu has {len(self.mu)} numbers, but the model has {len(net.layout.layers)} layers"
+                f"fednlr: mu has {len(self.mu)} numbers, but the model has {len(net.layout.layers)} layers; "
+                "give one number, or one per layer"
             )
 
     def begin(self, c: Client) -> Tensors:
@@ -67,7 +70,7 @@ class FedNLR(Part):
         return c.layout.per_neuron(c.local["factor"])
 
     def spreads(self, layout: Layout) -> list[float]:
-        """mu[l] for l = 1..L."""
+        """Return mu[l] for l = 1..L."""
         L = len(layout.layers)
         if self.mu is not None:
             return list(self.mu) * (L if len(self.mu) == 1 else 1)
@@ -78,24 +81,44 @@ class FedNLR(Part):
 
 
 def factors(h: Tensor, mu: list[float], layout: Layout) -> Tensor:
-    """The rate of every neuron from the mean activations of all of them."""
-    found = []
-    for own, spread in zip(_layers(h, layout), mu, strict=True):
-        e = torch.exp((own - own.min()) / _width(own) * math.log(spread))  # at the highest exactly mu
-        found.append(e / e.mean())
-    return torch.cat(found)
+    """Compute the rate of every neuron.
+
+    Args:
+        h: The mean activation of every neuron.
+        mu: The spread of every layer.
+        layout: The layout of the model.
+
+    Returns:
+        The rates, in the order of ``h``.
+    """
+    rates = []
+    for active, spread in zip(_layers(h, layout), mu, strict=True):
+        e = torch.exp((active - active.min()) / _width(active) * math.log(spread))  # exactly mu at the highest
+        rates.append(e / e.mean())
+    return torch.cat(rates)
 
 
 def temperatures(h: Tensor, mu: list[float], layout: Layout) -> Tensor:
-    """T[l] of every layer (Eq. 16); infinite where all rates are 1."""
-    return torch.stack([_width(own) / math.log(spread) for own, spread in zip(_layers(h, layout), mu, strict=True)])
+    """Compute T[l] of every layer (Eq. 16).
+
+    Args:
+        h: The mean activation of every neuron.
+        mu: The spread of every layer.
+        layout: The layout of the model.
+
+    Returns:
+        The temperatures; infinite where all rates are 1.
+    """
+    return torch.stack(
+        [_width(active) / math.log(spread) for active, spread in zip(_layers(h, layout), mu, strict=True)]
+    )
 
 
 def _layers(h: Tensor, layout: Layout) -> list[Tensor]:
     return [h[layer.first : layer.first + layer.neurons] for layer in layout.layers]
 
 
-def _width(own: Tensor) -> Tensor:
-    """max - min of a layer's activations; infinite where they count as equal."""
-    low, high = own.min(), own.max()
+def _width(active: Tensor) -> Tensor:
+    """Return max - min of a layer's activations; infinite where they count as equal."""
+    low, high = active.min(), active.max()
     return torch.where(high - low <= EQUAL * high, math.inf, high - low)

@@ -1,4 +1,4 @@
-"""FedRS: a client does not push down the classes it has never seen."""
+"""FedRS: restrict the softmax for classes that the client has never seen."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from holdfast.models.net import Out
 
 @dataclass(frozen=True)
 class FedRS(Part):
-    """Restricted softmax (Eq. 5 of the paper): the logits of classes that the client lacks are scaled,
+    """Restricted softmax (Eq. 5 of the paper): the logits of classes that the client lacks are scaled down.
 
         loss = cross-entropy(s * logits),    s_c = alpha where n_c = 0, else 1
 
-    so that their classifier rows are pushed less by samples of other classes.
+    Samples of other classes then push their classifier rows less.
     """
 
     name = "fedrs"
     paper = "Li and Zhan 2021, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data"
+    group = "baseline"
+    summary = "Protects classes that a client lacks"
 
     alpha: float = param(0.5, "scale of the missing classes' logits; 1 is FedAvg", low=0, high=1)
 

@@ -1,4 +1,4 @@
-"""FNR-FL: the weakest participants are refined on public data, towards the others' feature norms."""
+"""FNR-FL: refine the weakest clients of the cohort on public data, towards the feature norms of the others."""
 
 from __future__ import annotations
 
@@ -23,30 +23,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fnr(Part):
-    """Feature-norm regularisation (Alg. 1-3 of the paper). After its training each participant i measures, on public
-    data, the mean feature norm of every class, F_i[c], and its accuracy. The floor(p*n) least accurate ones, S_re, go
-    out again and train on the public data with
+    """Feature-norm regularisation (Alg. 1-3 of the paper). After its training, each client i of the cohort measures on
+    public data the mean feature norm of every class, F_i[c], and its accuracy. The floor(p*n) least accurate clients,
+    S_re, then train a second time, on the public data, with
 
         loss = cross-entropy + weight * J
 
-    ``mode=gradient``, the default: J is recomputed on every batch, with rho_c the share of class c in it,
+    ``mode=gradient``, the default: J is recomputed on every batch; rho_c is the share of class c in it.
 
         J = sum_c rho_c * | mean_{m not in S_re} F_m[c] - F_j[c](batch) |
 
-    The absolute value is needed: the printed signed sum would reward norms that grow without bound.
-    ``mode=published``: as printed, J is made of the norms stored before. It is a constant, its gradient is zero, and
-    the method is fine-tuning of the weakest participants on public data.
+    The absolute value is needed: the signed sum in the paper would reward norms that grow without bound.
+    ``mode=published``: J is computed once, from stored norms, as printed. It is a constant, so its gradient is zero,
+    and the method fine-tunes the weakest clients on public data.
 
-    The paper gives no p and no weight: ours were chosen on digits, and ``docs/methods/fnr.md`` shows the sensitivity.
-    Public data is held out of the training data (``--public 0.05``). The paper's own code used the test set, on which
-    it then reported accuracy: ``--public test`` does that only with ``allow_test_leak=true``, and the run is marked as
-    leaking.
+    The paper gives neither p nor the weight. Ours were chosen on digits; ``docs/methods/fnr.md`` shows the sensitivity.
+    Public data is held out of the training data (``--public 0.05``). The paper's own code used the test set and then
+    reported accuracy on it. ``--public test`` does that, but only with ``allow_test_leak=true``, and the run is marked
+    as leaking.
     """
 
     name = "fnr"
     paper = "Hu et al. 2023, Feature Norm Regularized Federated Learning"
+    group = "paper"
+    summary = "Refines weak clients on public data"
+    accepts_test_data = True
 
-    p: float = param(0.6, "share of the participants that are refined", above=0, below=1)
+    p: float = param(0.6, "share of the cohort that is refined", above=0, below=1)
     weight: float = param(0.01, "lambda: strength of J", low=0)
     epochs: int = param(5, "E_re: passes over the public data", low=1)
     mode: str = param("gradient", "whether J has a gradient", choices=("gradient", "published"))
@@ -54,21 +57,19 @@ class Fnr(Part):
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if len(federation.public) == 0:
-            raise HoldfastError(
-                "fnr needs public data: hold some out with --public 0.05, or federate(..., public=0.05)"
-            )
+            raise HoldfastError("fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)")
         if federation.leaks and not self.allow_test_leak:
             raise HoldfastError(
-                "fnr: public data is the test data, so that test accuracy means nothing; hold training data out with "
-                "--public 0.05, or say allow_test_leak=true"
+                "fnr: the public data is the test data, which makes test accuracy meaningless; hold out training data "
+                "instead with --public 0.05, or set allow_test_leak=true"
             )
         if self.chosen(config.cohort_size) < 1:
             raise HoldfastError(
-                f"fnr: p={self.p:g} of a cohort of {config.cohort_size} is nobody: raise p or the cohort"
+                f"fnr: p={self.p:g} of a cohort of {config.cohort_size} refines no client; raise p or the cohort"
             )
 
     def chosen(self, n: int) -> int:
-        """floor(p * n), exactly.
+        """Return floor(p * n), computed exactly.
 
         >>> Fnr(p=0.29).chosen(100)
         29
@@ -91,17 +92,17 @@ class Fnr(Part):
         return (Trip((refine,), self.weakest, self.reference, self.stored, self.epochs, public=True),)
 
     def weakest(self, r: Round) -> Tensor:
-        """The rows of the least accurate participants; ties go to the smaller id (rows are sorted by id)."""
+        """Return the rows of the least accurate clients; ties go to the smaller id (rows are sorted by id)."""
         return torch.argsort(r.uploads["accuracy"], stable=True)[: self.chosen(len(r.ids))]
 
     def reference(self, r: Round) -> Tensors:
-        """The mean norms of those who are not refined."""
+        """Return the mean norms of the clients that are not refined."""
         return {"norms": r.uploads["norms"][self._others(r)].mean(0)}
 
     def stored(self, r: Round, rows: Tensor) -> Tensors:
-        """Alg. 2: the summed differences of norms, which the published mode adds as a constant."""
-        others, own = r.uploads["norms"][self._others(r)], r.uploads["norms"][rows]
-        return {"difference": others.sum(0) - len(others) * own}
+        """Return the summed differences of norms (Alg. 2), which the published mode adds as a constant."""
+        others, refined = r.uploads["norms"][self._others(r)], r.uploads["norms"][rows]
+        return {"difference": others.sum(0) - len(others) * refined}
 
     def _others(self, r: Round) -> Tensor:
         rest = torch.ones(len(r.ids), dtype=torch.bool, device=r.w.device)
@@ -131,5 +132,5 @@ class FeatureNorms(Part):
 
 
 def length(features: Tensor) -> Tensor:
-    """The norm of every row, with gradient zero at a zero row."""
+    """Return the norm of every row; its gradient is zero at a zero row."""
     return torch.sqrt((features**2).sum(1).clamp(min=torch.finfo(features.dtype).tiny))

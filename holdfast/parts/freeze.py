@@ -1,4 +1,4 @@
-"""Layers that are never trained: FedBABU, and an ablation of FedBug."""
+"""Never train the last layers: FedBABU, and an ablation of FedBug."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Freeze(Part):
-    """The last layers keep their initial weights; only what lies below them is trained:
+    """The last layers keep their initial weights; only the layers below them are trained:
 
         rate = 0 in the last ``last`` layers, 1 elsewhere
 
-    ``freeze(1)`` is FedBABU: all clients share one classifier, fixed from the start. ``freeze(2)`` is the ablation of
-    FedBug's Fig. 4. Both do worse than FedAvg there.
+    ``freeze(1)`` is FedBABU: all clients share one classifier, fixed from the start. ``freeze(2)`` is an ablation in
+    FedBug's Fig. 4, where both do worse than FedAvg.
     """
 
     name = "freeze"
     paper = "Oh et al. 2022, FedBABU: Toward Enhanced Representation for Federated Image Classification"
+    summary = "Never trains the last layers"
 
-    last: int = param(1, "how many of the last layers are never trained; 0 is FedAvg", low=0)
+    last: int = param(1, "number of last layers that are never trained; 0 is FedAvg", low=0)
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         layers = net.layout.blocks("layer")
         if self.last >= layers:
             raise HoldfastError(
-                f"freeze: the model has only {layers} layers, so that last={self.last} leaves none to train"
+                f"freeze: last={self.last} leaves nothing to train in a model of {layers} layers; use a smaller last"
             )
 
     def rate(self, c: Client) -> Tensor:

@@ -1,4 +1,4 @@
-"""FedMRUR's regulariser: features stay close to the global model's, measured in hyperbolic space."""
+"""FedMRUR's regulariser: keep features close to the global model's, measured in hyperbolic space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.core.params import param
 from holdfast.method.part import Batch, Client, Part, Tensors
 from holdfast.models.net import Out
 
-LARGEST = 50.0  # beyond this exponent the penalty goes on as a straight line
+LARGEST = 50.0  # beyond this exponent the penalty continues as a straight line
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,20 @@ class Hyperbolic(Part):
         dist    = -2*beta - 2*<L(z), L(zg)>
         penalty = gamma * mean exp(dist / sigma)
 
-    Written as ``||z - zg||^2 - (a - b)^2`` with the first coordinates a and b, in float64: the printed form loses
-    every digit when features are close. At w = w0 the distance is 0, its smallest value. ``space=euclidean`` (the
-    paper's Table 8) drops ``(a - b)^2``. ``space=input`` (Table 9, for which the paper gives no formula) lifts each
-    sample's input together with its features: beta + ||x||^2 takes the place of beta. Costs one more forward pass.
+    The distance is computed as ``||z - zg||^2 - (a - b)^2`` with the first coordinates a and b, in float64, because the
+    printed form loses every digit when features are close. At w = w0 the distance is 0, its smallest value.
+    ``space=euclidean`` (the paper's Table 8) drops ``(a - b)^2``. ``space=input`` (Table 9, for which the paper gives
+    no formula) lifts each sample's input together with its features: beta + ||x||^2 replaces beta. Costs one more
+    forward pass per step.
     """
 
     name = "hyperbolic"
     paper = "An et al. 2023, Federated Learning with Manifold Regularization and Normalized Update Reaggregation"
+    summary = "Keeps features near the global model's"
 
     gamma: float = param(0.005, "strength of the penalty; 0 is FedAvg", low=0)
     sigma: float = param(1e4, "scale of the distance", above=0)
-    beta: float = param(1.0, "of the Lorentz model", above=0)
+    beta: float = param(1.0, "parameter of the Lorentz model", above=0)
     space: str = param("hyperbolic", "where the distance is measured", choices=("hyperbolic", "euclidean", "input"))
 
     def teachers(self, c: Client) -> Tensors:
@@ -50,7 +52,16 @@ class Hyperbolic(Part):
 
 
 def lorentz_distance(z: Tensor, zg: Tensor, beta: Tensor | float) -> Tensor:
-    """The squared Lorentzian distance of rows, exact for close ones: ||z - zg||^2 - (a - b)^2."""
+    """Return the squared Lorentzian distance of rows, ||z - zg||^2 - (a - b)^2, exact even for close rows.
+
+    Args:
+        z: Features of the local model.
+        zg: Features of the global model on the same samples.
+        beta: The parameter of the Lorentz model, a number or one per row.
+
+    Returns:
+        One distance per row.
+    """
     d = z - zg
     a, b = (torch.sqrt(beta + (v * v).sum(-1)) for v in (z, zg))
     gap = (d * (z + zg)).sum(-1) / (a + b)
@@ -58,5 +69,5 @@ def lorentz_distance(z: Tensor, zg: Tensor, beta: Tensor | float) -> Tensor:
 
 
 def growth(x: Tensor) -> Tensor:
-    """exp(x), continued as a straight line where it would overflow."""
+    """Return exp(x), continued as a straight line where it would overflow."""
     return torch.exp(x.clamp(max=LARGEST)) * (1 + (x - LARGEST).clamp(min=0))

@@ -1,4 +1,4 @@
-"""Serve the mean of all clients' latest models, as much published code evaluates it."""
+"""Serve the mean of all clients' latest models, which much published code evaluates."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from holdfast.method.part import Client, Part, Round, Tensors
 
 @dataclass(frozen=True)
 class Latest(Part):
-    """The model that is evaluated and handed out is the mean over all N clients, those of earlier rounds too:
+    """The model that is evaluated and saved is the mean over all N clients, not only those of the last round:
 
-        served = 1/N * sum_i w_i,    w_i the model with which client i came back last, at first the initial one
+        served = 1/N * sum_i w_i,    w_i: the last model that client i returned, at first the initial model
 
-    Training goes on from the global model as ever: nothing but the score changes. With few clients per round the served
-    model is far smoother than the global one, and far behind it in the first N/|S| rounds. Each client counts once.
+    Training continues from the global model as usual; only the score changes. With few clients per round, the served
+    model changes far more smoothly than the global one, and lags far behind it in the first N/|S| rounds. Each client
+    counts once.
     """
 
     name = "latest"
-    paper = "the published code of Acar et al. 2021 (FedDyn) and of those who built on it, FedBug among them"
+    paper = "Acar et al. 2021, the published code of FedDyn; also in code built on it, such as FedBug's"
+    summary = "Scores the mean of all latest models"
 
     def init_client(self, w: Tensor) -> Tensors:
         return {"w": w, "new": w.new_ones(())}
@@ -32,7 +34,7 @@ class Latest(Part):
         return {"change": w - c.state["w"], "new": c.state["new"]}, {"w": w, "new": 0 * c.state["new"]}
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
-        # A new client began with this round's model in its memory; in the mean it stood with the first one.
+        # A new client's state is this round's model, but the mean so far has counted it with the initial model.
         changes = r.uploads["change"] + r.uploads["new"][:, None] * (r.w - s["first"])
         return {"mean": s["mean"] + changes.sum(0) / r.N, "first": s["first"]}
 

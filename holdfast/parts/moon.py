@@ -1,4 +1,4 @@
-"""MOON: features should resemble the global model's, not the client's own old ones."""
+"""MOON: draw features towards the global model's and away from the client's previous ones."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from holdfast.models.net import Out
 
 @dataclass(frozen=True)
 class Moon(Part):
-    """Model-contrastive penalty (Eq. 3 of the paper), s the cosine similarity:
+    """Model-contrastive penalty (Eq. 3 of the paper); s is the cosine similarity:
 
         penalty = -mu * log( e^{s(z, zg)/T} / (e^{s(z, zg)/T} + e^{s(z, zp)/T}) )
 
     z, zg and zp are the features of the local model, the global model and the client's previous local model on the same
-    batch. A client drawn for the first time has the global model as its previous one. Costs two more forward passes.
+    batch. For a client that is drawn for the first time, the previous model is the global one. Costs two more forward
+    passes per step.
     """
 
     name = "moon"
     paper = "Li et al. 2021, Model-Contrastive Federated Learning"
+    group = "baseline"
+    summary = "Contrasts global and previous features"
 
     mu: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0)
     T: float = param(0.5, "temperature", above=0)
@@ -45,6 +48,6 @@ class Moon(Part):
 
 
 def similarity(a: Tensor, b: Tensor) -> Tensor:
-    """The cosine of the angle between rows. The floor inside the root keeps the gradient finite at zero."""
+    """Return the cosine of the angle between rows. The floor inside the root keeps the gradient finite at zero."""
     floor = torch.finfo(a.dtype).eps ** 2
     return (a * b).sum(-1) * torch.rsqrt((a * a).sum(-1).clamp(min=floor) * (b * b).sum(-1).clamp(min=floor))

@@ -1,4 +1,4 @@
-"""FedMRUR's aggregation: the mean direction at the mean length."""
+"""FedMRUR's aggregation: give the mean of the deltas their mean length."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Normalized(Part):
 
         update = (mean_i ||delta_i||) * (sum_i delta_i) / ||sum_i delta_i||
 
-    Deltas that point apart shorten their mean; this gives it back the length of a typical delta. The signs in the
-    paper's Alg. 1 are inconsistent; with delta = local - global the model moves by ``+ update``. When the deltas
-    cancel but for rounding, their direction is noise, and the update is the plain mean.
+    The mean of deltas that point in different directions is short; this part restores the length of a typical delta.
+    The signs in the paper's Alg. 1 are inconsistent. With delta = local - global, the model moves by ``+ update``. When
+    the deltas cancel up to rounding, the direction of their mean is noise, and the update is the plain mean.
     """
 
     name = "normalized"
     paper = "An et al. 2023, Federated Learning with Manifold Regularization and Normalized Update Reaggregation"
-
+    summary = "Restores the length of the mean update"
     uniform = True
 
     def aggregate(self, r: Round) -> Tensor:

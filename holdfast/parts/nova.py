@@ -1,4 +1,4 @@
-"""FedNova: clients that took more steps do not pull harder."""
+"""FedNova: normalise updates by local steps, so that clients with more steps do not dominate."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ class Nova(Part):
 
         update = tau_eff * sum_i p_i * delta_i / K_i,    tau_eff = sum_i p_i * K_i,    p_i = n_i / sum n
 
-    Parts that rescale rates do not enter ``a_i``: it counts steps, as the paper's does for SGD of one rate. Built on
-    deltas: a round in which nobody moves leaves the model as it is.
+    Rescaled rates do not change ``a_i``: it counts steps, as in the paper for SGD with a constant rate. The update is
+    built from deltas, so a round in which no client moves leaves the model unchanged.
     """
 
     name = "nova"
     paper = "Wang et al. 2020, Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization"
+    summary = "Averages updates per local step"
 
     def aggregate(self, r: Round) -> Tensor:
         n, K = r.n.to(r.deltas.dtype), r.K.to(r.deltas.dtype)

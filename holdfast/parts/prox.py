@@ -16,11 +16,12 @@ class Prox(Part):
 
         direction = g + mu * (w - w0)                                       (Eq. 2 of the paper)
 
-    It keeps a client from running far away, at no extra cost.
+    It keeps local models close to the global one, at almost no cost.
     """
 
     name = "prox"
     paper = "Li et al. 2020, Federated Optimization in Heterogeneous Networks"
+    summary = "Pulls local models to the global one"
 
     mu: float = param(0.01, "strength of the pull; 0 is FedAvg", low=0)
 

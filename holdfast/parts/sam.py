@@ -1,4 +1,4 @@
-"""SAM: take the gradient where the loss is worst nearby."""
+"""SAM: take the gradient where the loss is highest nearby."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class Sam(Part):
 
         g = gradient(w + rho * g0 / ||g0||),   g0 = gradient(w)
 
-    The norm runs over the whole model without its frozen blocks. Costs a second forward and backward pass.
+    The norm is taken over the whole model except its frozen blocks. Costs a second forward and backward pass per step.
     """
 
     name = "sam"
     paper = "Qu et al. 2022, Generalized Federated Learning via Sharpness Aware Minimization"
+    summary = "Takes gradients where the loss is highest"
 
     rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0)
 

@@ -1,4 +1,4 @@
-"""SCAFFOLD: control variates that cancel what is special about a client's gradient."""
+"""SCAFFOLD: cancel the difference between a client's gradients and everyone's, with control variates."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ class Scaffold(Part):
         c_i' = sum_k eta_k * g_k / sum_k eta_k
         c   <-  c + |S|/N * mean(c_i' - c_i)
 
-    For plain SGD ``c_i'`` is the paper's ``c_i - c - delta/(K*lr)``. Written as the mean of the gradients the client
-    saw, weighted by the rates applied, it stays right when other parts rescale rates, freeze blocks, clip or add
-    momentum. A coordinate that was never free to move keeps its ``c_i``.
+    For plain SGD, ``c_i'`` is the paper's ``c_i - c - delta/(K*lr)``. Written as the mean of the client's gradients,
+    weighted by the rates applied, it remains correct when other parts rescale rates, freeze blocks, clip or add
+    momentum. A coordinate that was frozen throughout keeps its ``c_i``.
     """
 
     name = "scaffold"
     paper = "Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning"
+    group = "baseline"
+    summary = "Cancels drift with control variates"
 
     def init_client(self, w: Tensor) -> Tensors:
         return {"c": torch.zeros_like(w)}

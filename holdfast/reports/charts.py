@@ -1,4 +1,4 @@
-"""The charts of a report, described once: the page draws them with plotly, their still twins are made by matplotlib."""
+"""The charts of a report, described once: plotly draws them on the page, matplotlib as static images."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.tables import unless_never
 from holdfast.reports import formatting
 from holdfast.training.drift import MEASURES, PER_CLASS
@@ -17,13 +17,21 @@ Number = float | None
 
 @dataclass(frozen=True)
 class Line:
-    """The mean over seeds, and the standard deviation where there are several."""
+    """One curve.
+
+    Attributes:
+        label: The label of its entry.
+        x: The rounds.
+        y: The mean over seeds.
+        spread: The standard deviation; None where there is only one seed.
+        hue: The number of its colour.
+    """
 
     label: str
     x: list[int]
     y: list[Number]
     spread: list[Number]
-    hue: int  # number of its colour
+    hue: int
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,15 @@ class LineChart:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar per category; a value that was never reached is None, one that only some seeds reached is hollow."""
+    """The bars of one entry, one per category.
+
+    Attributes:
+        label: The label of the entry.
+        values: The lengths; None for a target that was never reached.
+        texts: What is written at the ends.
+        hollow: Whether a bar is hollow, because only some seeds reached the target.
+        hue: The number of its colour.
+    """
 
     label: str
     values: list[Number]
@@ -64,7 +80,12 @@ class BarChart:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A table of shades: rows downwards, columns across."""
+    """A table of shades.
+
+    Attributes:
+        across: What the columns are.
+        down: What the rows are.
+    """
 
     key: str
     title: str
@@ -92,21 +113,30 @@ def deviation(values: Sequence[Number]) -> Number:
 
 
 def mean_of_all(values: Sequence[Number]) -> Number:
-    """Not that of the luckier seeds: None where one of them has no value, such as an infinite loss."""
+    """Return None, rather than the mean of the other seeds, where a seed has no value, such as an infinite loss."""
     return None if None in values else mean(values)
 
 
 def line(
-    study: dict[str, Any],
-    entry: dict[str, Any],
+    study: Study,
+    entry: StudyEntry,
     hue: int,
     rounds: Sequence[int],
     rows: Sequence[Sequence[Number]],
     average: Callable[[Sequence[Number]], Number] = mean_of_all,
 ) -> Line:
-    """The mean curve over the seeds, up to the round in which the first of them diverged.
+    """Return the mean curve over the seeds, up to the round in which the first of them diverged.
 
-    Runs that are still to get to a round are left out of its mean.
+    Args:
+        study: The study.
+        entry: The entry whose curve it is.
+        hue: The number of its colour.
+        rounds: The rounds of the curve.
+        rows: The values, one row per seed.
+        average: How to average over seeds.
+
+    Returns:
+        The curve. Runs that have not reached a round yet are left out of its mean.
     """
     reached = [last for _, last in last_rounds(study, entry)]
     known = [t for t in rounds if t <= end(study, entry)]
@@ -116,143 +146,165 @@ def line(
     ]
     means = [average(c) for c in columns]
     bands = [None if m is None else deviation(c) for m, c in zip(means, columns, strict=True)]
-    return Line(entry["label"], known, means, bands, hue)
+    return Line(entry.label, known, means, bands, hue)
 
 
-def last_rounds(study: dict[str, Any], entry: dict[str, Any]) -> list[tuple[bool, int]]:
-    """Of every seed, whether it diverged, and the last round that was evaluated."""
-    diverged = {d["seed"] for d in entry.get("diverged") or []}
-    rounds, scores = entry["curves"]["rounds"], entry["curves"]["test_accuracy"]
+def last_rounds(study: Study, entry: StudyEntry) -> list[tuple[bool, int]]:
+    """Return, for every seed, whether it diverged, and the last evaluated round."""
+    diverged = {d.seed for d in entry.diverged}
+    rounds, scores = entry.curves.rounds, entry.curves.test_accuracy
     lasts = [max((t for t, v in zip(rounds, row, strict=True) if v is not None), default=0) for row in scores]
-    return [(seed in diverged, last) for seed, last in zip(study["seeds"], lasts, strict=True)]
+    return [(seed in diverged, last) for seed, last in zip(study.seeds, lasts, strict=True)]
 
 
-def end(study: dict[str, Any], entry: dict[str, Any]) -> float:
-    """The last evaluated round before a seed diverged; infinite where none did."""
+def end(study: Study, entry: StudyEntry) -> float:
+    """Return the last evaluated round before a seed diverged; infinite if none did."""
     return min((last for diverged, last in last_rounds(study, entry) if diverged), default=math.inf)
 
 
-def hued(study: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
-    """The entries with their colours: the first is neutral, unless it is alone."""
-    entries = study["entries"]
-    return list(enumerate(entries, 0 if len(entries) > 1 else 1))
-
-
-def whole(entry: dict[str, Any]) -> bool:
-    """Whether all runs of an entry are done; until then it has curves, and no results."""
-    progress = entry.get("progress")
-    return progress is None or progress["done"] == progress["runs"]
+def coloured(study: Study) -> list[tuple[int, StudyEntry]]:
+    """Return the entries with the numbers of their colours: the first is neutral, unless it is alone."""
+    return list(enumerate(study.entries, 0 if len(study.entries) > 1 else 1))
 
 
 # ------------------------------------------------------------------------------------------------------- curves
-def curve(study: dict[str, Any], name: str, key: str, title: str, note: str, percent: bool = False) -> list[Chart]:
-    series = [
-        line(study, e, i, e["curves"]["rounds"], e["curves"][name]) for i, e in hued(study) if e["curves"].get(name)
-    ]
-    return drawn(LineChart(key, title, note, series, percent))
+def curve(study: Study, values: Callable[[StudyEntry], list[list[Number]]], chart: LineChart) -> list[Chart]:
+    """Return the chart with a line per entry, or nothing where there are no values."""
+    series = [line(study, e, i, e.curves.rounds, values(e)) for i, e in coloured(study) if values(e)]
+    return with_points(replace(chart, series=series))
 
 
-def drawn(chart: LineChart) -> list[Chart]:
-    """The chart with the lines that have points, or none."""
+def with_points(chart: LineChart) -> list[Chart]:
+    """Return the chart with the lines that have points, or nothing."""
     series = [s for s in chart.series if any(v is not None for v in s.y)]
     return [replace(chart, series=series)] if series else []
 
 
-def accuracy(study: dict[str, Any]) -> list[Chart]:
-    return curve(study, "test_accuracy", "accuracy", "Test accuracy", "of the global model after each round", True)
+def accuracy(study: Study) -> list[Chart]:
+    chart = LineChart("accuracy", "Test accuracy", "of the global model after each round", [], percent=True)
+    return curve(study, lambda e: e.curves.test_accuracy, chart)
 
 
-def losses(study: dict[str, Any]) -> list[Chart]:
-    test = curve(study, "test_loss", "test-loss", "Test loss", "cross-entropy of the global model on the test data")
-    train = curve(study, "train_loss", "train-loss", "Training loss", "what the clients saw in their local steps")
-    return test + train
+def losses(study: Study) -> list[Chart]:
+    test = LineChart("test-loss", "Test loss", "cross-entropy of the global model on the test data", [])
+    train = LineChart("train-loss", "Training loss", "of the clients during their local steps", [])
+    return curve(study, lambda e: e.curves.test_loss, test) + curve(study, lambda e: e.curves.train_loss, train)
 
 
-def drift(study: dict[str, Any]) -> list[Chart]:
-    """One chart per measure, in the order in which they are explained."""
-    found: list[Chart] = []
+def drift(study: Study) -> list[Chart]:
+    """Return one chart per measure, in the order in which they are explained."""
+    charts: list[Chart] = []
     for m in MEASURES:
-        told = [(i, e, e.get("drift", {}).get(m.name)) for i, e in hued(study)]
-        # A figure may not be defined in a round, such as angles in a cohort of one: that seed is left out there.
-        series = [line(study, e, i, d["rounds"], d["values"], mean) for i, e, d in told if d and d["rounds"]]
-        found += drawn(LineChart(f"drift-{m.name.replace('_', '-')}", m.title, m.meaning, series))
-    return found
+        recorded = [(i, e, e.drift.get(m.name)) for i, e in coloured(study)]
+        # A measure may be undefined in a round, such as angles in a cohort of one: that seed is left out there.
+        series = [line(study, e, i, d.rounds, d.values, mean) for i, e, d in recorded if d and d.rounds]
+        charts += with_points(LineChart(f"drift-{m.name.replace('_', '-')}", m.title, m.meaning, series))
+    return charts
 
 
-def feature_norms(study: dict[str, Any]) -> list[Chart]:
-    """The feature norm of every class, over the rounds of a single run."""
-    only = study["entries"][0]
-    figures = only.get("drift", {})
-    names = [(c, f"{PER_CLASS}{number}") for number, c in enumerate(study["classes"])]
-    known = [(c, figures[name]) for c, name in names if name in figures]
-    if len(study["entries"]) > 1 or not known:
+def feature_norms(study: Study) -> list[Chart]:
+    """Return the feature norm of every class over the rounds of a single run."""
+    only = study.entries[0]
+    names = [(c, f"{PER_CLASS}{number}") for number, c in enumerate(study.classes)]
+    known = [(c, only.drift[name]) for c, name in names if name in only.drift]
+    if len(study.entries) > 1 or not known:
         return []
-    lines = [line(study, only, 0, figure["rounds"], figure["values"], mean) for _, figure in known]
+    lines = [line(study, only, 0, curve.rounds, curve.values, mean) for _, curve in known]
     rounds, values = lines[0].x, [one.y for one in lines]
     if not rounds:
         return []
-    title, note = "Feature norms by class", "mean length of the features that the global model gives a class"
+    title, note = (
+        "Feature norms by class",
+        "mean norm of the features that the global model computes for each class",
+    )
     rows = [c for c, _ in known]
     return [HeatMap("feature-norms", title, note, rows, [str(t) for t in rounds], values, "round", "class")]
 
 
 # ------------------------------------------------------------------------------------------------- cost to target
-def costs(study: dict[str, Any]) -> list[BarChart]:
-    """Rounds, time and traffic until each target accuracy was reached first."""
-    kinds: tuple[tuple[str, str, Callable[[Number], str]], ...] = (
-        ("rounds", "Rounds", formatting.count),
-        ("seconds", "Time", formatting.seconds),
-        ("bytes", "Traffic", formatting.traffic),
-    )
-    targets = study["targets"]
-    if not targets or not any(whole(e) for e in study["entries"]):
+@dataclass(frozen=True)
+class CostKind:
+    """What it costs to reach a target, in one unit.
+
+    Attributes:
+        key: The end of the chart's key.
+        title: The beginning of the chart's title.
+        note: What exactly is counted.
+        values: Gives the cost of every seed.
+        show: Turns a cost into text.
+    """
+
+    key: str
+    title: str
+    note: str
+    values: Callable[[TargetCost], Sequence[Number]]
+    show: Callable[[Number], str]
+
+
+COSTS = (
+    CostKind("rounds", "Rounds", "of communication", lambda cost: cost.rounds, formatting.count),
+    CostKind("seconds", "Time", "wall-clock, including warm-up", lambda cost: cost.seconds, formatting.seconds),
+    CostKind("bytes", "Traffic", "up and down", lambda cost: cost.bytes, formatting.traffic),
+)
+
+
+def costs(study: Study) -> list[BarChart]:
+    """Return rounds, time and traffic until each target accuracy was first reached."""
+    done = [(i, e) for i, e in coloured(study) if e.complete]
+    if not study.targets or not done:
         return []
-    found: list[BarChart] = []
-    for name, title, show in kinds:
-        series = [cost(e, name, i, show) for i, e in hued(study) if whole(e)]
-        categories = [f"{100 * t:g} %" for t in targets]
-        note = {"rounds": "of communication", "seconds": "by the clock, warming up included", "bytes": "up and down"}
-        found.append(BarChart(f"to-target-{name}", f"{title} to target", note[name], categories, series))
-    return found
+    categories = [f"{100 * t:g} %" for t in study.targets]
+    return [
+        BarChart(
+            f"to-target-{kind.key}", f"{kind.title} to target", kind.note, categories,
+            [cost_bar(e, kind, i) for i, e in done],
+        )
+        for kind in COSTS
+    ]  # fmt: skip
 
 
-def cost(entry: dict[str, Any], name: str, hue: int, show: Callable[[Number], str]) -> Bar:
-    reached = [target[name] for target in entry["targets"]]
-    texts = [unless_never(seeds, lambda known: show(mean(known))) for seeds in reached]
-    return Bar(entry["label"], [mean(seeds) for seeds in reached], texts, [some(seeds) for seeds in reached], hue)
+def cost_bar(entry: StudyEntry, kind: CostKind, hue: int) -> Bar:
+    costs = [kind.values(target) for target in entry.targets]
+    texts = [unless_never(seeds, lambda known: kind.show(mean(known))) for seeds in costs]
+    return Bar(entry.label, [mean(seeds) for seeds in costs], texts, [by_some(seeds) for seeds in costs], hue)
 
 
-def some(seeds: Sequence[Number]) -> bool:
-    """Whether a target was reached, but not by all seeds: the mean of the others is no mean to compare with."""
+def by_some(seeds: Sequence[Number]) -> bool:
+    """Tell whether only some seeds reached a target: their mean cannot be compared with that of all seeds."""
     return None in seeds and mean(seeds) is not None
 
 
 # --------------------------------------------------------------------------------------------------- by class, split
-def by_class(study: dict[str, Any]) -> list[Chart]:
-    """Methods by classes; the bars of one method when there is no other."""
-    told = [(i, e) for i, e in hued(study) if (e.get("by_class") or {}).get("mean")]
-    classes = [str(c) for c in study["classes"]]
+def by_class(study: Study) -> list[Chart]:
+    """Return a heat map of methods and classes, or the bars of the only method."""
+    scored = [(i, e.label, e.by_class.mean) for i, e in coloured(study) if e.by_class.mean]
     title, note = "Accuracy by class", "on the test data, after the last round"
-    if not told:
+    if not scored:
         return []
-    if len(told) == 1:
-        hue, only = told[0]
-        values = only["by_class"]["mean"]
-        bar = Bar(only["label"], values, [formatting.percent(v) for v in values], [False] * len(values), hue)
-        return [BarChart("by-class", title, note, classes, [bar], most=1.0)]
-    values = [e["by_class"]["mean"] for _, e in told]
-    return [HeatMap("by-class", title, note, [e["label"] for _, e in told], classes, values, "class", "", percent=True)]
+    if len(scored) == 1:
+        hue, label, values = scored[0]
+        bar = Bar(label, values, [formatting.percent(v) for v in values], [False] * len(values), hue)
+        return [BarChart("by-class", title, note, study.classes, [bar], most=1.0)]
+    labels, rows = [label for _, label, _ in scored], [values for _, _, values in scored]
+    return [HeatMap("by-class", title, note, labels, study.classes, rows, "class", "", percent=True)]
 
 
-def split(study: dict[str, Any]) -> list[Chart]:
-    counts = (study.get("split") or {}).get("counts")
+def split(study: Study) -> list[Chart]:
+    counts = study.split.counts
     if not counts:
         return []
-    rows = [str(c) for c in study["classes"]]
+    rows = study.classes
     values: list[list[Number]] = [[client[c] for client in counts] for c in range(len(rows))]
     columns = [str(i) for i in range(len(counts))]
     return [
         HeatMap(
-            "split", "Who holds what", "samples of every client and class", rows, columns, values, "client", "class"
+            "split",
+            "Samples by client and class",
+            "number of training samples",
+            rows,
+            columns,
+            values,
+            "client",
+            "class",
         )
     ]

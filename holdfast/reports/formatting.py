@@ -1,15 +1,16 @@
-"""Numbers as people read them."""
+"""Numbers and lists as readable text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from holdfast.comparison.study_schema import Spread
 from holdfast.comparison.tables import NONE
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """
+    """Return a fraction in percent.
+
     >>> percent(0.96378)
     '96.4 %'
     """
@@ -17,7 +18,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def points(value: float) -> str:
-    """A difference of two percentages, with its sign.
+    """Return a difference of two percentages, with its sign.
 
     >>> points(-0.0123)
     '−1.2'
@@ -25,16 +26,16 @@ def points(value: float) -> str:
     return f"{100 * value:+.1f}".replace("-", "−")
 
 
-def plus_minus(spread: dict[str, Any]) -> str:
-    """Mean and standard deviation of fractions, in percent."""
-    mean, std = spread.get("mean"), spread.get("std")
-    if mean is None:
+def plus_minus(spread: Spread) -> str:
+    """Return mean and standard deviation of fractions, in percent."""
+    if spread.mean is None:
         return NONE
-    return percent(mean) if std is None else f"{100 * mean:.1f} ± {100 * std:.1f} %"
+    return percent(spread.mean) if spread.std is None else f"{100 * spread.mean:.1f} ± {100 * spread.std:.1f} %"
 
 
 def seconds(value: float | None) -> str:
-    """
+    """Return a duration in a suitable unit.
+
     >>> [seconds(s) for s in (0.25, 3.0, 42.2, 250, 9000)]
     ['0.25 s', '3.0 s', '42 s', '4.2 min', '2.5 h']
     """
@@ -46,7 +47,8 @@ def seconds(value: float | None) -> str:
 
 
 def traffic(value: float | None) -> str:
-    """
+    """Return a number of bytes in a suitable unit.
+
     >>> [traffic(b) for b in (500, 66_200_000, 2_340_000_000)]
     ['0.5 kB', '66 MB', '2.3 GB']
     """
@@ -61,7 +63,8 @@ def count(value: float | None) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """
+    """Return a number of things.
+
     >>> plural(1, "seed"), plural(3, "seed")
     ('1 seed', '3 seeds')
     """
@@ -69,7 +72,8 @@ def plural(number: int, noun: str) -> str:
 
 
 def figure(value: float | None) -> str:
-    """
+    """Return a number with three significant digits, or without decimals if it is large.
+
     >>> figure(40188.93), figure(14.62)
     ('40 189', '14.6')
     """
@@ -78,9 +82,10 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}".replace(",", " ") if abs(value) >= 100 else f"{value:.3g}"
 
 
-def chance(p: float) -> str:
-    """
-    >>> chance(0.00001).split(), chance(0.0312).split()  # the spaces do not break lines
+def p_value(p: float) -> str:
+    """Return a p-value that is never broken across lines.
+
+    >>> p_value(0.00001).split(), p_value(0.0312).split()
     (['p', '<', '0.001'], ['p', '=', '0.031'])
     """
     return (
@@ -89,7 +94,8 @@ def chance(p: float) -> str:
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:
-    """
+    """Return names as a list in a sentence.
+
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d", "e", "f"])
     ('a, b and c', 'a, b, c and 3 more')
     """
@@ -99,7 +105,8 @@ def listed(names: Sequence[str], most: int = 4) -> str:
 
 
 def shorten(text: str, most: int = 32) -> str:
-    """
+    """Cut a text that is too long.
+
     >>> shorten("fedbug(0.4)+feddyn(0.01)", 12)
     'fedbug(0.4)…'
     """

@@ -1,4 +1,4 @@
-"""A split in the terminal, as a picture and as JSON: who holds how much of which class."""
+"""A split in the terminal, as a picture and as JSON: samples by client and class."""
 
 from __future__ import annotations
 
@@ -24,7 +24,17 @@ ACCENT = "#d1603d"
 
 
 def record(deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = None) -> dict[str, Any]:
-    """A split for JSON: its figures, and the samples per class of its first clients."""
+    """Return a split for JSON.
+
+    Args:
+        deal: The split.
+        labels: The labels of all samples.
+        classes: The number of classes.
+        x: The samples, to measure how much the clients' features differ.
+
+    Returns:
+        Its figures, and the samples per class of its first clients.
+    """
     return {
         "figures": figures(deal, labels, classes, x),
         "counts": deal.counts(labels, classes)[:COLUMNS].tolist(),
@@ -36,20 +46,26 @@ def record(deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = None
 
 
 def terminal(deal: Deal, labels: np.ndarray, classes: int) -> RenderableType:
-    """Clients × classes as a shaded table, and the figures below: a renderable for ``rich``.
+    """Return a shaded table of clients and classes, with the figures below it.
 
-    Few classes show their counts. Many are one shade each, or several classes a shade where a line is too
-    short.
+    Args:
+        deal: The split.
+        labels: The labels of all samples.
+        classes: The number of classes. A few show their counts; many are one shade each, or several classes share a
+            shade if they do not fit in a line.
+
+    Returns:
+        A renderable for ``rich``.
     """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     counts = deal.counts(labels, classes)
-    shown = counts[:ROWS]
+    visible = counts[:ROWS]
     numbered = classes <= 12
     group = 1 if numbered else -(-classes // 80)
-    merged = np.add.reduceat(shown, np.arange(0, classes, group), axis=1)
+    merged = np.add.reduceat(visible, np.arange(0, classes, group), axis=1)
     depth = np.sqrt(merged / max(1, merged.max()))
     width = max(3, len(str(merged.max()))) + 1
     table = Table.grid(padding=(0, 1))
@@ -64,27 +80,27 @@ def terminal(deal: Deal, labels: np.ndarray, classes: int) -> RenderableType:
             cells.append(shade, style=_style(float(d)))
         table.add_row(str(i), str(int(row.sum())), cells)
     notes = [f"the first {ROWS} of {len(counts)} clients"] if len(counts) > ROWS else []
-    notes += [f"each shade is {group} classes"] if group > 1 else []
+    notes += [f"each shade covers {group} classes"] if group > 1 else []
     below = [Text("; ".join(notes), "dim")] if notes else []
     return Group(table, *below, Text("\n".join(lines(figures(deal, labels, classes)))))
 
 
 def _style(depth: float) -> str:
-    """A cell's colours: white to deep blue, with ink that can be read on it."""
+    """Return a cell's colours: white to deep blue, with readable text."""
     low, high = np.array([238, 244, 247]), np.array([10, 47, 69])
     r, g, b = (low + (high - low) * depth).astype(int)
     return f"{'white' if depth > 0.45 else 'black'} on rgb({r},{g},{b})"
 
 
 def lines(f: dict[str, Any]) -> list[str]:
-    """The figures in words."""
+    """Return the figures as sentences."""
     n, k = f["samples_per_client"], f["classes_per_client"]
     empty = f" ({f['empty_clients']} empty)" if f["empty_clients"] else ""
     out = [
         f"{f['clients']} clients{empty}, {f['samples']} samples",
         f"samples per client {_range(n)}, Gini {f['gini']:.2f}",
         f"classes per client {_range(k)}, effective {f['effective_classes']:.1f}",
-        f"label skew {f['label_skew']:.3f} (mean total variation to the global mix), "
+        f"label skew {f['label_skew']:.3f} (mean total variation from the global mix), "
         f"Wasserstein {f['wasserstein']:.3f} (mean L1)",
     ]
     if "noise_sigma" in f:
@@ -110,12 +126,16 @@ def png(
     path: Path | str,
     x: Tensor | None = None,
     title: str = "",
-    names: tuple[str, ...] = (),
-    found: dict[str, Any] | None = None,
 ) -> None:
-    """Write the picture of a split: heat map with client sizes, histograms, images under feature noise.
+    """Write the picture of a split: a heat map with client sizes, histograms, and images under feature noise.
 
-    ``found`` are its ``figures``, where they are at hand.
+    Args:
+        deal: The split.
+        labels: The labels of all samples.
+        classes: The number of classes.
+        path: The file; its ending decides the format.
+        x: The samples, to show images under feature noise.
+        title: The heading.
     """
     from matplotlib.figure import Figure
 
@@ -126,9 +146,9 @@ def png(
     figure = Figure(figsize=(11, sum(heights) + 0.9), dpi=130, layout="constrained", facecolor="white")
     figure.suptitle(title or "Split", fontsize=13, fontweight="bold", x=0.01, ha="left")
     top, middle, *rest = cast("list[SubFigure]", figure.subfigures(len(heights), 1, height_ratios=heights))
-    below = "\n".join(lines(found or figures(deal, labels, classes)))
+    below = "\n".join(lines(figures(deal, labels, classes)))
     top.suptitle(below, fontsize=8.5, color="#444444", x=0.01, ha="left")
-    _heat_map(top, counts, names, tall)
+    _heat_map(top, counts, tall)
     _histograms(middle, counts)
     if rest and x is not None:
         _images(rest[0], deal, x)
@@ -140,8 +160,8 @@ def _plain(ax: Axes) -> None:
     ax.tick_params(labelsize=8)
 
 
-def _heat_map(figure: SubFigure, counts: np.ndarray, names: tuple[str, ...], tall: float) -> None:
-    """Samples of every client (across) and class (down), with the client sizes above."""
+def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float) -> None:
+    """Draw the samples of every client (across) and class (down), with the client sizes above."""
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -152,7 +172,7 @@ def _heat_map(figure: SubFigure, counts: np.ndarray, names: tuple[str, ...], tal
     sizes.set_ylabel("samples", fontsize=8)
     _plain(sizes)
     sizes.tick_params(bottom=False, labelbottom=False)
-    # The darkest shade is at least six times the mean: an iid split looks pale, a skewed one deep.
+    # The darkest shade is at least six times the mean, so that an iid split looks pale and a skewed one dark.
     norm = PowerNorm(0.5, vmin=0, vmax=max(1.0, float(shown.max()), 6 * float(shown.mean())))
     ink = LinearSegmentedColormap.from_list("ink", INK)
     image = heat.imshow(shown.T, aspect="auto", cmap=ink, norm=norm, interpolation="nearest")
@@ -168,14 +188,14 @@ def _heat_map(figure: SubFigure, counts: np.ndarray, names: tuple[str, ...], tal
     if clients <= 30:
         heat.set_xticks(np.arange(clients))
     if classes <= 26:
-        heat.set_yticks(np.arange(classes), names or [str(c) for c in range(classes)])
+        heat.set_yticks(np.arange(classes))
     bar = figure.colorbar(image, ax=[sizes, heat], pad=0.01, aspect=30, ticks=MaxNLocator(8, integer=True))
     bar.set_label("samples of a class", fontsize=8)
     bar.ax.tick_params(labelsize=8)
 
 
 def _histograms(figure: SubFigure, counts: np.ndarray) -> None:
-    """How client sizes and label skew are spread; the means are those of clients that hold samples."""
+    """Draw the distributions of client sizes and label skew; the means are over clients that hold samples."""
     from matplotlib.ticker import MaxNLocator
 
     left, right = figure.subplots(1, 2)
@@ -187,7 +207,7 @@ def _histograms(figure: SubFigure, counts: np.ndarray) -> None:
     left.set_xlabel("samples of a client", fontsize=9)
     distance = total_variation(counts[n > 0])
     right.hist(distance, bins=np.linspace(0, 1, many + 1), color=INK[2], edgecolor="white", linewidth=0.4)
-    right.set_xlabel("total variation of a client's label mix to the global one", fontsize=9)
+    right.set_xlabel("total variation of a client's label mix from the global one", fontsize=9)
     for ax, mean in ((left, n[n > 0].mean()), (right, distance.mean())):
         ax.axvline(mean, color=ACCENT, linewidth=1.4)
         ax.set_title(f"mean {mean:.3g}", loc="right", color=ACCENT, fontsize=8)
@@ -197,7 +217,7 @@ def _histograms(figure: SubFigure, counts: np.ndarray) -> None:
 
 
 def _images(figure: SubFigure, deal: Deal, x: Tensor, many: int = 8) -> None:
-    """One sample of a few clients, as stored and as its client sees it, from the least noise to the most."""
+    """Draw one sample of a few clients, as stored and as the client sees it, from the least noise to the most."""
     assert deal.noise is not None
     held = np.flatnonzero(deal.sizes)
     by_noise = held[np.argsort(deal.noise.sigma[held], kind="stable")]

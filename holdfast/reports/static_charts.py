@@ -1,4 +1,4 @@
-"""The still twins of a report's charts: matplotlib pictures of the same descriptions."""
+"""The charts of a report as static images, drawn by matplotlib from the same descriptions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The first is the reference: neutral. The others stay apart for colour-blind readers, too (after Okabe and Ito).
+# The first is the reference: neutral. The others can be told apart by colour-blind readers (after Okabe and Ito).
 HUES = ("#5b6670", "#0072b2", "#d55e00", "#009e73", "#b2528e", "#b8860b", "#3d9bd1", "#7a5195")
-# Each time that the colours are used up, lines and bars get the next of these; page.js and page.css have the same.
+# After eight entries the colours repeat, with the next dash and hatch; page.js and page.css have the same rule.
 DASHES, HATCHES = ("-", "--", ":", "-."), ("", "////", "----", "xxxx")
 INK, MUTED, GRID = "#1c2429", "#667179", "#e4e8ea"
 SHADES = ("#f4f8f9", "#c4dfe7", "#74b3c8", "#2a7391", "#0a2f45")
@@ -32,22 +32,23 @@ STYLE: dict[Any, Any] = {
     "hatch.linewidth": 1.6,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
-    "text.parse_math": False,  # names may hold dollar signs
+    "text.parse_math": False,  # names may contain dollar signs
 }
 
 
 def save(chart: Chart, folder: Path) -> None:
-    """Write ``<key>.png`` and ``<key>.svg``."""
+    """Write a chart as ``<key>.png`` and ``<key>.svg``."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
         figure = draw(chart)
         figure.savefig(folder / f"{chart.key}.png", dpi=160)
-        figure.set_layout_engine("none")  # as it was laid out for the first
+        figure.set_layout_engine("none")  # keep the layout of the PNG
         figure.savefig(folder / f"{chart.key}.svg", metadata={"Date": None})
 
 
 def draw(chart: Chart) -> Figure:
+    """Draw a chart."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.6, height(chart)), layout="constrained", facecolor="white")
@@ -65,7 +66,7 @@ def draw(chart: Chart) -> Figure:
 
 
 def height(chart: Chart) -> float:
-    """Inches."""
+    """Return the height in inches."""
     if isinstance(chart, LineChart):
         return 3.6
     if isinstance(chart, BarChart):
@@ -74,7 +75,7 @@ def height(chart: Chart) -> float:
 
 
 def lap(hue: int) -> int:
-    """How often the colours were used up before."""
+    """Return how often all colours were used before this one."""
     return hue // len(HUES) % len(DASHES)
 
 
@@ -105,13 +106,13 @@ def _lines(ax: Axes, chart: LineChart) -> None:
         )  # fmt: skip
 
 
-def apart(wanted: Sequence[float], gap: float) -> list[float]:
-    """Heights as near as possible to those wanted, with a gap between neighbours.
+def apart(heights: Sequence[float], gap: float) -> list[float]:
+    """Move heights as little as possible so that neighbours are at least a gap apart.
 
     >>> apart([1.0, 1.0], 0.5)
     [0.75, 1.25]
     """
-    at = list(wanted)
+    at = list(heights)
     order = sorted(range(len(at)), key=lambda i: at[i])
     for _ in range(50):
         for low, high in pairwise(order):

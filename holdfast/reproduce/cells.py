@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.task import DEALT, Task
+from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 from holdfast.data.sources import data_folder, source
-from holdfast.method.config import Config
+from holdfast.method.config import RIVALS, Config, with_role
 from holdfast.method.method import Method
 from holdfast.reproduce.measure import Measure
 from holdfast.reproduce.paper import Paper, PaperTable
-from holdfast.reproduce.run_names import changed_settings, run_name
+from holdfast.reproduce.run_names import run_name, settings_run
 
-RIVALS = (("cohort", "participation"), ("epochs", "steps"))  # a later layer's choice replaces the other of the pair
 CHECKPOINTS = 10  # per run: writing a large model after every round would take longer than the round
 
 
@@ -74,7 +73,7 @@ class Cell:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings beside the method that differ from the defaults of a run."""
-        return {name: value for name, value in changed_settings(self.config).items() if name != "method"}
+        return {name: value for name, value in settings_run(self.config).items() if name != "method"}
 
 
 def cells(paper: Paper, selection: TableSelection, scale: str, changed: Mapping[str, Any]) -> list[Cell]:
@@ -146,4 +145,6 @@ def tasks(requested: Sequence[Cell], out: Path, seeds: Sequence[int]) -> list[Ta
     """
     every = [cell.task(out, seed) for seed in seeds for cell in requested]
     unique = {task.folder: task for task in every}
-    return sorted(unique.values(), key=lambda task: [str(getattr(task.config, name)) for name in DEALT])
+    return sorted(
+        unique.values(), key=lambda task: [str(getattr(task.config, name)) for name in with_role("federation")]
+    )

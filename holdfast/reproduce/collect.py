@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.comparison.result import StoredRun, read_run
+from holdfast.comparison.stored_run import StoredRun, read_run
+from holdfast.method.config import with_role
 from holdfast.reproduce.cells import Cell, TableSelection, cells, missing_data
 from holdfast.reproduce.expectations import reaches
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
 from holdfast.reproduce.request import ResolvedRequest
-from holdfast.reproduce.run_names import PLACE
 from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, TableRecord
 from holdfast.runs.folder import DIVERGED, SUMMARY
 
@@ -32,7 +32,7 @@ def table_record(
         The record, without a note of the user.
     """
     paper, table = request.paper, selection.table
-    changed = {k: v for k, v in request.settings.items() if k not in PLACE}
+    changed = {k: v for k, v in request.settings.items() if k not in with_role("place")}
     columns = [table.columns[j].name for j in selection.columns]
     names = [table.row[i].name for i in selection.rows]
     variants = {c.name: c.variant_of for c in table.columns if c.variant_of and c.name in columns}

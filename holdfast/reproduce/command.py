@@ -14,7 +14,7 @@ from holdfast.comparison.observers import LineLog, Observer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.interrupts import stop_on_interrupt
 from holdfast.core.plain_parser import PlainParser
-from holdfast.method.config import from_text
+from holdfast.method.config_text import settings_from_pairs
 from holdfast.reproduce.cells import TableSelection, cells, missing_data
 from holdfast.reproduce.markdown import headline, lacking, section
 from holdfast.reproduce.measure import Measure
@@ -64,7 +64,7 @@ def main(args: Sequence[str], program: str = PROGRAM) -> int:
     """Carry out the command, called ``program``; the exit code is 130 if it was stopped."""
     given = parser(program).parse_args(list(args))
     folder = Path(given.papers) if given.papers else None
-    settings = changed_settings(given)
+    settings = user_settings(given)
     if given.list and given.paper is None:
         list_papers(folder)
         return 0
@@ -92,19 +92,11 @@ def say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def changed_settings(given: argparse.Namespace) -> dict[str, Any]:
+def user_settings(given: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that the user changes."""
-    settings: dict[str, Any] = {}
-    for pair in given.set:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise HoldfastError(f"--set {pair}: expected KEY=VALUE")
-        name = name.strip().replace("-", "_")
-        settings[name] = from_text(name, text.strip())
-    for name in ("data_dir", "device"):
-        if getattr(given, name) is not None:
-            settings[name] = getattr(given, name)
-    return settings
+    settings = settings_from_pairs(given.set)
+    named = {name: getattr(given, name) for name in ("data_dir", "device")}
+    return settings | {name: value for name, value in named.items() if value is not None}
 
 
 def show(result: Reproduction, given: argparse.Namespace) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.comparison.result import StoredRun
 from holdfast.comparison.stats import reach, spread
+from holdfast.comparison.stored_run import StoredRun
+from holdfast.comparison.study_schema import Spread
 from holdfast.core.errors import HoldfastError
-from holdfast.reproduce.table_schema import SeedValues
 
 ACCURACIES = {"final": "final_accuracy", "best": "best_accuracy"}
 SCORES = (*ACCURACIES, "curve", "personal", "by_class")  # fractions of 1, published in percent
@@ -126,7 +126,7 @@ def mean_accuracy(history: Sequence[dict[str, Any]], last: int) -> float | None:
     return statistics.fmean(scores[-last:]) if scores else None
 
 
-def over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> SeedValues:
+def over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> Spread:
     """Return what some runs measured.
 
     Args:
@@ -137,7 +137,7 @@ def over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> SeedVa
     Returns:
         The values in this unit; the mean is None where a run never reaches the target.
     """
-    return SeedValues(**spread([measure.scaled(measure.value(run), unit) for run in runs]))
+    return spread([measure.scaled(measure.value(run), unit) for run in runs])
 
 
 def classes_over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> list[float]:
@@ -145,5 +145,5 @@ def classes_over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -
     if measure.name != "by_class":
         return []
     columns = zip(*(run.summary["accuracy_by_class"] for run in runs), strict=True)
-    means = [spread(column)["mean"] for column in columns]
+    means = [spread(column).mean for column in columns]
     return [value for value in (measure.scaled(mean, unit) for mean in means) if value is not None]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.comparison.compare import check_numbers
+from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.runner import LOCK, FolderLock, run_all
-from holdfast.comparison.task import Executor, Task
+from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 from holdfast.data.sources import data_folder
 from holdfast.reproduce.cells import TableSelection, missing_data, tasks
@@ -21,7 +22,7 @@ from holdfast.reproduce.paper_file import load_paper
 from holdfast.reproduce.request import Request, ResolvedRequest, resolve
 from holdfast.reproduce.store import RESULT, keep, upgrade
 from holdfast.reproduce.table_schema import TableRecord
-from holdfast.runs.history import Record
+from holdfast.training.round_record import RoundRecord
 
 SAVED_EVERY = 10.0  # seconds between two updates of the tables during runs
 
@@ -178,7 +179,7 @@ class SavingObserver(Observer):
         if {*states} & {"new", "begun"}:
             self.watch.say(f"progress: accuracy of the newest round; in the tables: {', '.join(self.measures)}")
 
-    def round(self, task: Task, record: Record) -> None:
+    def round(self, task: Task, record: RoundRecord) -> None:
         self.watch.round(task, record)
 
     def end(self, task: Task, state: str, why: str) -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields
 from typing import Any
 
-from holdfast.comparison.plan import slug
-from holdfast.comparison.task import FREE
-from holdfast.method.config import Config
-
-PLACE = ("device", "engine", "slice", "graphs", "convolution", *FREE)  # where and how, not what
+from holdfast.comparison.labels import slug
+from holdfast.method.config import Config, changed_settings, with_role
 
 
 def run_name(config: Config) -> str:
@@ -22,14 +18,10 @@ def run_name(config: Config) -> str:
     >>> run_name(Config(rounds=3)) == run_name(Config(rounds=3, seed=1, device="cpu")) != run_name(Config())
     True
     """
-    digest = hashlib.sha256(json.dumps(changed_settings(config), sort_keys=True).encode()).hexdigest()[:10]
+    digest = hashlib.sha256(json.dumps(settings_run(config), sort_keys=True).encode()).hexdigest()[:10]
     return f"{slug(f'{config.method} {config.data}')[:50]}-{digest}"
 
 
-def changed_settings(config: Config) -> dict[str, Any]:
+def settings_run(config: Config) -> dict[str, Any]:
     """Return what is run, as far as it differs from the defaults; the seed and the place do not count."""
-    return {
-        f.name: getattr(config, f.name)
-        for f in fields(Config)
-        if f.name not in ("seed", *PLACE) and getattr(config, f.name) != f.default
-    }
+    return changed_settings(config, without=("seed", *with_role("place")))

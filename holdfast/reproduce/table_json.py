@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from holdfast.comparison.study_schema import Spread
 from holdfast.method.config import Config
 from holdfast.method.renamed import modern
 from holdfast.reproduce.run_names import run_name
-from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, SeedValues, TableRecord
+from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, TableRecord
 
 FORMAT = 3
 
@@ -92,7 +93,7 @@ def cell_from_json(raw: Mapping[str, Any], measure: str, version: int = FORMAT) 
     cell |= {key: None if raw[key] is None else float(raw[key]) for key in ("published", "spread")}
     runs = None
     if "seeds" in raw:
-        ours = None if raw.get("ours") is None else SeedValues(**raw["ours"])
+        ours = None if raw.get("ours") is None else Spread(**raw["ours"])
         runs = CellRuns(**{**first, **{k: v for k, v in raw.items() if k in names}, "ours": ours})
     if version < FORMAT:
         cell["method"] = modern(cell["method"])

@@ -6,22 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.comparison.study_schema import Spread
+
 RAN = ("run", "diverged")  # the statuses of a cell with a number of ours, or with the reason why there is none
-
-
-@dataclass(frozen=True)
-class SeedValues:
-    """One number per seed, with mean and standard deviation.
-
-    Attributes:
-        mean: None where a run never reached the target.
-        std: None for a single seed.
-        values: In the order of the seeds, None where a run never reached the target.
-    """
-
-    mean: float | None
-    std: float | None
-    values: list[float | None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +36,7 @@ class CellRuns:
     seeds: list[int]
     made: list[dict[str, str]]
     seconds: float | None = None
-    ours: SeedValues | None = None
+    ours: Spread | None = None
     difference: float | None = None
     by_class: list[float] = field(default_factory=list)
     leaks_test_data: bool = False

@@ -1,8 +1,8 @@
-"""Checkpoints that a killed run survives: safetensors and JSON, written aside and renamed, never pickle.
+"""Checkpoints that survive a kill: safetensors and JSON, written aside and renamed, never pickle.
 
     checkpoint/round-000007.json               the manifest, written last: names every file with its checksum
-    checkpoint/server-000007.safetensors       the global model and the parts' states at the server
-    checkpoint/client-000012-000005.safetensors   the parts' states at client 12, as of round 5
+    checkpoint/server-000007.safetensors       the global model and what the parts keep at the server
+    checkpoint/client-000012-000005.safetensors   what the parts keep at client 12, as of round 5
 
 The two newest manifests are kept. Only clients that changed are written again.
 """
@@ -10,47 +10,65 @@ The two newest manifests are kept. Only clients that changed are written again.
 from __future__ import annotations
 
 import json
-import os
 import re
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.engines.client_update import PerPart
+from holdfast.core.files import write_atomically
+from holdfast.core.tensors import PerPart, Tensors, flatten, unflatten
+from holdfast.method.renamed import RENAMED
 from holdfast.training.client_states import ClientStates
 from holdfast.training.server import Server
 
+FORMAT = 2  # of the manifest; 1, which has no number, may use part names that were changed since
 KEEP = 2
 MODEL = "model"
 NAME = re.compile(r"(server-\d{6,}|client-\d{6,}-\d{6,})\.safetensors")
 
 
+class Manifest(NamedTuple):
+    """The files of a checkpoint with their checksums."""
+
+    round: int
+    server: dict[str, int]
+    clients: dict[str, int]
+    format: int = FORMAT
+
+
 def save(folder: Path, round: int, server: Server, clients: ClientStates) -> None:
-    """Write the state after a round. Whoever reads meanwhile sees the old checkpoint or the new one, whole."""
+    """Write the state after a round. A reader sees the old checkpoint or the new one, never a mixture."""
     folder.mkdir(parents=True, exist_ok=True)
     newest = _manifests(folder)[-1:]
-    files: dict[str, int] = _read_manifest(newest[0])["clients"] if newest else {}
+    files = _read_manifest(newest[0]).clients if newest else {}
     files = {f: c for f, c in files.items() if _client(f) not in clients.changed}
-    flat = {MODEL: server.w} | flatten(server.states)
     name = f"server-{round:06d}.safetensors"
-    manifest: dict[str, Any] = {
-        "round": round,
-        "server": {name: _write(folder / name, flat)},
-        "clients": files,
-    }
+    checksum = _write(folder / name, {MODEL: server.w} | flatten(server.states))
     for i in sorted(clients.changed):
-        name = f"client-{i:06d}-{round:06d}.safetensors"
-        files[name] = _write(folder / name, flatten(clients.rows[i]))
-    _replace(folder / f"round-{round:06d}.json", json.dumps(manifest).encode())
+        own = f"client-{i:06d}-{round:06d}.safetensors"
+        files[own] = _write(folder / own, flatten(clients.rows[i]))
+    manifest = Manifest(round, {name: checksum}, files)
+    write_atomically(folder / f"round-{round:06d}.json", json.dumps(manifest._asdict()))
     clients.changed.clear()
     _clean(folder)
 
 
 def load(folder: Path, server: Server, clients: ClientStates) -> int:
-    """Bring server and clients to the newest checkpoint; returns its round, 0 if there is none."""
+    """Bring server and clients to the newest checkpoint.
+
+    States must be exactly those that the method keeps; names from an earlier version are translated.
+
+    Args:
+        folder: The folder of the checkpoints.
+        server: The server of the run, as it starts.
+        clients: The client states of the run, as they start.
+
+    Returns:
+        The round of the checkpoint; 0 if there is none.
+    """
     manifests = _manifests(folder)
     if not manifests:
         return 0
@@ -58,71 +76,94 @@ def load(folder: Path, server: Server, clients: ClientStates) -> int:
     manifest = _read_manifest(path)
     device = server.w.device
 
-    def read(name: str, checksum: int) -> dict[str, Tensor]:
-        return {k: t.to(device) for k, t in _read(folder / name, checksum, path, manifests).items()}
+    def read(name: str, checksum: int) -> tuple[Tensors, bool]:
+        flat = {k: t.to(device) for k, t in _read(folder / name, checksum, path, manifests).items()}
+        today = {_todays_name(k): t for k, t in flat.items()} if manifest.format < FORMAT else flat
+        return today, today.keys() != flat.keys()
 
-    for name, checksum in manifest["clients"].items():
-        clients.rows[_client(name)] = unflatten(read(name, checksum))
-    for name, checksum in manifest["server"].items():
-        flat = read(name, checksum)
-        if flat[MODEL].shape != server.w.shape or flat[MODEL].dtype != server.w.dtype:
-            raise HoldfastError(
-                f"{folder / name} holds a model of {len(flat[MODEL])} parameters ({flat[MODEL].dtype}), "
-                f"but this run's has {len(server.w)} ({server.w.dtype})"
-            )
+    row = clients.initial(server.w) if manifest.clients else {}
+    for name, checksum in manifest.clients.items():
+        flat, translated = read(name, checksum)
+        state = unflatten(flat)
+        _check_states(folder / name, state, row)
+        clients.rows[_client(name)] = state
+        if translated:
+            clients.changed.add(_client(name))  # to be written again under today's names
+    for name, checksum in manifest.server.items():
+        flat, _ = read(name, checksum)
+        _check_model(folder / name, flat[MODEL], server.w)
         server.w = flat.pop(MODEL)
-        server.states = server.states | unflatten(flat)
-    return int(manifest["round"])
+        states = unflatten(flat)
+        _check_states(folder / name, states, server.states, _free_form(server))
+        server.states = server.states | states
+    return manifest.round
+
+
+def _check_model(path: Path, found: Tensor, expected: Tensor) -> None:
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        raise HoldfastError(
+            f"{path} holds a model of {len(found)} parameters ({found.dtype}), "
+            f"but this run's model has {len(expected)} ({expected.dtype}): resume with the model it was started with"
+        )
+
+
+def _check_states(path: Path, found: PerPart, expected: PerPart, free_form: frozenset[str] = frozenset()) -> None:
+    """Refuse states that are not those of the method; parts in ``free_form`` may keep whatever they like."""
+    remedy = "resume with the method it was started with"
+    flat = flatten({part: tensors for part, tensors in found.items() if part not in free_form})
+    known = flatten({part: tensors for part, tensors in expected.items() if part not in free_form})
+    for name in sorted(flat.keys() - known.keys()):
+        raise HoldfastError(f"{path} holds the state {name}, which this run's method does not have: {remedy}")
+    for name in sorted(known.keys() - flat.keys()):
+        raise HoldfastError(f"{path} lacks the state {name} of this run's method: {remedy}")
+    for name, t in flat.items():
+        if t.shape != known[name].shape or t.dtype != known[name].dtype:
+            shapes = [f"{list(s.shape)} ({s.dtype})" for s in (t, known[name])]
+            raise HoldfastError(f"{path} holds the state {name} of shape {shapes[0]}, not {shapes[1]}: {remedy}")
+
+
+def _free_form(server: Server) -> frozenset[str]:
+    """Return the parts whose state at the server is made during the run, not before it."""
+    made_later = {p.name for hook in ("absorb", "tune", "digest") for p in server.method.filling(hook)}
+    return frozenset(made_later - server.states.keys())
+
+
+def _todays_name(key: str) -> str:
+    """Rename ``part/name`` if the part had another name in an earlier version."""
+    part, slash, name = key.partition("/")
+    return RENAMED.get(part, part) + slash + name
 
 
 def _client(name: str) -> int:
     return int(name.split("-")[1])
 
 
-def flatten(states: PerPart) -> dict[str, Tensor]:
-    """One level of names: ``part/name``."""
-    return {f"{part}/{name}": t for part, tensors in states.items() for name, t in tensors.items()}
-
-
-def unflatten(flat: dict[str, Tensor]) -> PerPart:
-    states: PerPart = {}
-    for key, t in flat.items():
-        part, name = key.split("/", 1)
-        states.setdefault(part, {})[name] = t
-    return states
-
-
 def _manifests(folder: Path) -> list[Path]:
     return sorted(folder.glob("round-*.json"))
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> Manifest:
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        names = [*manifest["server"], *manifest["clients"]]
-        if not manifest["server"] or not all(NAME.fullmatch(name) for name in names):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        manifest = Manifest(
+            int(found["round"]), dict(found["server"]), dict(found["clients"]), int(found.get("format", 1))
+        )
+        names = [*manifest.server, *manifest.clients]
+        if not manifest.server or not all(NAME.fullmatch(name) for name in names):
             raise ValueError("names of files")
-        return {
-            "round": int(manifest["round"]),
-            "server": dict(manifest["server"]),
-            "clients": dict(manifest["clients"]),
-        }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, path, _manifests(path.parent)) from error
+    if manifest.format > FORMAT:
+        raise HoldfastError(f"{path} has format {manifest.format}, but this version reads up to {FORMAT}: upgrade")
+    return manifest
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> int:
     from safetensors.torch import save as encode
 
     content = encode({k: t.detach().cpu().contiguous() for k, t in tensors.items()})
-    _replace(path, content)
+    write_atomically(path, content)
     return zlib.crc32(content)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    aside = path.with_suffix(".part")
-    aside.write_bytes(content)
-    os.replace(aside, path)
 
 
 def _read(path: Path, checksum: int, manifest: Path, manifests: list[Path]) -> dict[str, Tensor]:
@@ -142,7 +183,7 @@ def _damaged(path: Path, manifest: Path, manifests: list[Path]) -> HoldfastError
     earlier = [m for m in manifests if m < manifest and path.name.encode() not in m.read_bytes()]
     if not earlier:
         return HoldfastError(
-            f"{path} is missing or damaged and no earlier checkpoint is left: start anew with --overwrite"
+            f"{path} is missing or damaged and there is no earlier checkpoint: start over with --overwrite"
         )
     last = int(earlier[-1].stem.split("-")[1])
     return HoldfastError(
@@ -156,7 +197,7 @@ def _clean(folder: Path) -> None:
     for old in manifests[:-KEEP]:
         old.unlink()
     kept = [_read_manifest(m) for m in manifests[-KEEP:]]
-    named = {name for m in kept for part in ("server", "clients") for name in m[part]}
+    named = {name for m in kept for name in (*m.server, *m.clients)}
     for path in folder.glob("*.safetensors"):
         if path.name not in named:
             path.unlink()

@@ -10,44 +10,44 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import holdfast
+from holdfast.core.version import __version__
 
 if TYPE_CHECKING:
     import torch
 
-ROOT = Path(__file__).resolve().parents[1]  # of the checkout, where this is one
+ROOT = Path(__file__).resolve().parents[2]  # of the checkout, if this is one
 MADE = ("device", "date", "holdfast", "torch", "commit")
 
 
 def made_here(device: torch.device) -> dict[str, str]:
-    """What a run that ends now says of itself."""
-    import torch  # here: the command line reads run folders, and is to start at once
+    """Return where and with what a run that ends now was made."""
+    import torch  # here, so that the command line starts quickly
 
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "date": datetime.date.today().isoformat(),
-        "holdfast": holdfast.__version__,
+        "holdfast": __version__,
         "torch": torch.__version__,
         "commit": commit(),
     }
 
 
 def made_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """What a run's record says of it; a run of an older version says less."""
+    """Return where a run was made according to its record; runs of older versions say less."""
     return {name: record[name] for name in MADE if record.get(name)}
 
 
 @cache
 def commit() -> str:
-    """The version of this code: the commit of a git checkout, else what ``HOLDFAST_COMMIT`` says, else empty.
+    """Return the version of this code: the commit of a git checkout, else ``$HOLDFAST_COMMIT``, else nothing.
 
-    It is asked for once: the files may change while their old content goes on running.
+    It is looked up once: the files may change while their old content keeps running.
     """
     return described(ROOT) or os.environ.get("HOLDFAST_COMMIT", "").strip()
 
 
 def described(root: Path) -> str:
-    """What git says of a checkout; nothing of a folder that only lies in someone else's."""
+    """Describe a checkout with git; return nothing for a folder that is merely inside another checkout."""
     if not (root / ".git").exists():
         return ""
     name = git(root, "describe", "--always")
@@ -56,7 +56,10 @@ def described(root: Path) -> str:
 
 
 def git(root: Path, *words: str) -> str:
-    """What a git command says; nothing where it fails. A hook's environment may speak of another checkout."""
+    """Run a git command and return its output, or nothing if it fails.
+
+    Variables of git are left out: within a hook they describe another checkout.
+    """
     plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "-C", str(root), *words]
     try:

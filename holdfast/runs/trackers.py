@@ -1,8 +1,8 @@
 """Trackers: the figures of every round, logged live for TensorBoard or MLflow with ``--track``.
 
-TensorBoard's event files lie in ``tensorboard/`` of the run. MLflow gets a small database in ``mlflow/`` of the run,
-or the user's own server where a tracking URI is set. Tracking is no part of what a run computes: a resumed run goes on
-with its tracker, or begins or ends to track, and stays the same run.
+TensorBoard's event files are in ``tensorboard/`` of the run. MLflow gets a small database in ``mlflow/`` of the run, or
+the user's own server if a tracking URI is set. Tracking does not affect what a run computes: a resumed run may continue
+with its tracker, start tracking or stop tracking.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
-from holdfast.runs.history import Record
+from holdfast.training.round_record import RoundRecord
 
 TENSORBOARD, MLFLOW = "tensorboard", "mlflow"  # the names of the trackers, and of their folders in a run
 NEEDS = {TENSORBOARD: ("tensorboard",), MLFLOW: ("mlflow", "sqlalchemy", "alembic")}
@@ -29,26 +29,26 @@ OWN_STORE, RUN_ID, ARTIFACTS = "mlflow.db", "run_id", "artifacts"
 
 
 class Tracker(Protocol):
-    """Where the figures of rounds go."""
+    """Receives the figures of every round."""
 
     def log(self, round: int, figures: dict[str, float]) -> None: ...
 
     def close(self, finished: bool) -> None: ...
 
 
-def figures(record: Record) -> dict[str, float]:
-    """What is logged of a round: the numbers of its record, and its drift as ``drift/cosine``, ..."""
+def figures(record: RoundRecord) -> dict[str, float]:
+    """Return what is logged for a round: the numbers of its record, and its drift as ``drift/cosine``, ..."""
     known = {name: getattr(record, name) for name in FIGURES}
     drift = {f"drift/{name}": value for name, value in record.drift.items()}
     return {name: float(value) for name, value in (known | drift).items() if value is not None}
 
 
 def require(config: Config, folder: Path | None) -> None:
-    """Find out before anything starts whether the run can be tracked."""
+    """Raise an error before anything starts if the run cannot be tracked."""
     if config.track is None:
         return
     if folder is None:
-        raise HoldfastError(f"track={config.track} needs the folder of the run: give out")
+        raise HoldfastError(f"track={config.track} needs the folder of the run: set out")
     lacking = [name for name in NEEDS[config.track] if find_spec(name) is None]
     if lacking:
         raise HoldfastError(
@@ -58,16 +58,26 @@ def require(config: Config, folder: Path | None) -> None:
 
 @contextmanager
 def tracked(
-    config: Config, folder: Path | None, done: int, on_round: Callable[[Record], None]
-) -> Iterator[Callable[[Record], None]]:
-    """Within this block ``on_round`` also logs; the tracker learns at the end whether the run finished."""
+    config: Config, folder: Path | None, done: int, on_round: Callable[[RoundRecord], None]
+) -> Iterator[Callable[[RoundRecord], None]]:
+    """Log every round within this block.
+
+    Args:
+        config: The run; it names the tracker.
+        folder: The run's folder.
+        done: The rounds already done.
+        on_round: Called with every record after it is logged.
+
+    Returns:
+        The function to call with every record. The tracker is closed at the end.
+    """
     if config.track is None or folder is None or done >= config.rounds:
         yield on_round
         return
     tracker: Tracker = MLflow(config, folder, done) if config.track == MLFLOW else TensorBoard(folder, done)
     last = done
 
-    def both(record: Record) -> None:
+    def both(record: RoundRecord) -> None:
         nonlocal last
         last = record.round
         tracker.log(record.round, figures(record))
@@ -80,7 +90,7 @@ def tracked(
 
 
 class TensorBoard:
-    """Scalars in event files, in fp32. What rounds after the checkpoint had logged is purged when a run is resumed."""
+    """Scalars in event files, in fp32. On resume, what was logged after the checkpoint is purged."""
 
     def __init__(self, folder: Path, done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -103,7 +113,7 @@ class MLflow:
         self.mlflow: Any = import_module("mlflow")
         home = folder / MLFLOW
         home.mkdir(exist_ok=True)
-        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it tells of every table it makes
+        logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # it reports every table it creates
         users = self.mlflow.is_tracking_uri_set()
         self.uri = self.mlflow.get_tracking_uri() if users else own_store(home)
         with self._answering():
@@ -111,7 +121,7 @@ class MLflow:
             self.run = self._begin(config, home, done)
 
     def _begin(self, config: Config, home: Path, done: int) -> str:
-        """The id of a new run with the settings as its parameters, or of the one that a resumed run had."""
+        """Return the id of a new run with the settings as its parameters, or of the one that a resumed run had."""
         kept = home / RUN_ID
         if done and kept.exists():
             known = kept.read_text(encoding="utf-8").strip()
@@ -149,10 +159,10 @@ class MLflow:
         except self.mlflow.MlflowException as error:
             what = " ".join(str(error).split())[:200]
             raise HoldfastError(
-                f"MLflow at {self.uri} refuses: {what}; mend that, or go on without it: --resume --set track=none"
+                f"MLflow at {self.uri} refuses: {what}; fix that, or resume without it: --resume --set track=none"
             ) from error
 
 
 def own_store(home: Path) -> str:
-    """A database of the run's own."""
+    """Return the address of the run's own database."""
     return f"sqlite:///{(home / OWN_STORE).resolve()}"

@@ -12,7 +12,7 @@ from torch import Tensor
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.parts.fedagg import FedAgg
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 from holdfast.theory import feedback
 from holdfast.theory import figure as fig
 from holdfast.theory.claim import Claim, above, below, equal
@@ -41,7 +41,7 @@ DIGITS = {
 @cache
 def digits_rates(rounds: int = ROUNDS) -> Tensor:
     """Return every client's mean rate in every round of ``fedagg`` on the digits, [round, client]."""
-    simulation = prepare(Config().changed(**DIGITS), Method((FedAgg(), Recorder())), None, None)
+    simulation = prepare_simulation(Config().changed(**DIGITS), Method((FedAgg(), Recorder())), None, None)
     means = []
     for t in range(1, rounds + 1):
         simulation.play(t)

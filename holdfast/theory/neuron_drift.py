@@ -21,7 +21,7 @@ from holdfast.data.sources import data_folder, load, source
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.models.net import Net
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 from holdfast.theory.recorder import Recorder, recorded
 from holdfast.training.metrics import evaluate
 from holdfast.training.round import Trainer
@@ -102,7 +102,7 @@ def drift(data: DataSet, seed: int, methods: tuple[str, ...]) -> NeuronDrift:
     after = {}
     own = torch.zeros(classes, dtype=torch.int64)
     for method in methods:
-        again = prepare(config, Method.parse(method) + Recorder(), federation, None)
+        again = prepare_simulation(config, Method.parse(method) + Recorder(), federation, None)
         again.server.w = w.clone()
         again.play(rounds + 1)
         kept = recorded(again)
@@ -113,7 +113,7 @@ def drift(data: DataSet, seed: int, methods: tuple[str, ...]) -> NeuronDrift:
 
 def trained(config: Config, federation: Federation) -> tuple[Trainer, int, float]:
     """Train with FedAvg until the accuracy is reached; return the run, its rounds and the accuracy."""
-    simulation = prepare(config, Method(), federation, None)
+    simulation = prepare_simulation(config, Method(), federation, None)
     accuracy, rounds = 0.0, 0
     while accuracy < ACCURACY and rounds < MOST:
         rounds += 1

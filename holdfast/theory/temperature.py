@@ -23,7 +23,7 @@ from holdfast.method.method import Method
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
 from holdfast.parts.fednlr import FedNLR, temperatures
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 from holdfast.theory.claim import Claim, equal
 from holdfast.theory.grid import Grid
 from holdfast.theory.neuron_drift import images
@@ -74,7 +74,7 @@ def initial(data: DataSet) -> LayerTemperatures:
 def trained(data: DataSet) -> LayerTemperatures:
     """Return the temperatures of the network after one round."""
     config = Config().changed(data=data.name, clients=1, cohort=1, **SETTINGS)
-    run = prepare(config, Method.parse(TRAINED), federate(data, str(SETTINGS["split"]), 1), None)
+    run = prepare_simulation(config, Method.parse(TRAINED), federate(data, str(SETTINGS["split"]), 1), None)
     run.play(1)
     accuracy = evaluate(run.net, run.server.w, run.federation).accuracy
     return heat(data, f"trained to {accuracy:.1%}", run.net, run.server.w)

@@ -13,7 +13,7 @@ from holdfast.method.method import Method
 from holdfast.method.part import Round
 from holdfast.models.net import Net
 from holdfast.parts.normalized import Normalized
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 from holdfast.theory.recorder import Recorder, recorded
 from holdfast.training.metrics import evaluate
 from holdfast.training.round import Trainer
@@ -46,7 +46,7 @@ class UpdateRounds(NamedTuple):
 
 def simulation(method: str) -> Trainer:
     """Return a run on the digits that records what the clients do."""
-    return prepare(Config().changed(**SETTINGS), Method.parse(method) + Recorder(), None, None)
+    return prepare_simulation(Config().changed(**SETTINGS), Method.parse(method) + Recorder(), None, None)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Who takes part in a round: a function of (seed, round)."""
+"""Which clients take part in a round: a function of the seed and the round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from holdfast.method.config import Config
 
 
 def draw(config: Config, occupied: np.ndarray, round: int) -> np.ndarray:
-    """The cohort of a round, sorted by client id. Clients without samples are never drawn."""
+    """Draw the cohort of a round.
+
+    Args:
+        config: The run; it fixes the size of the cohort or the probability of taking part.
+        occupied: The clients that have samples; no others are drawn.
+        round: The number of the round, from 1.
+
+    Returns:
+        The client ids, ascending.
+    """
     generator = np.random.default_rng([config.seed, rng.COHORT, round])
     if config.participation is None:
         size = min(config.cohort_size, len(occupied))

@@ -1,7 +1,7 @@
-"""How far the clients of a round drift apart: figures measured at the server with ``--drift``.
+"""How far the clients of a round drift apart, measured at the server with ``--drift``.
 
 Every measure looks at one round: the model ``w`` that was sent out, the clients' deltas as they are aggregated, and a
-few test samples of each class. They cost a forward pass of these samples per client and change nothing in the training.
+few test samples of each class. It costs a forward pass of these samples per client and does not affect training.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from holdfast.data.federation import Federation
 from holdfast.method.part import Round
 from holdfast.models.net import Net
 
-SAMPLES = 10  # test samples of each class that are looked at
-LISTED = 20  # classes whose feature norms are recorded one by one
+SAMPLES = 10  # test samples of each class that are used
+LISTED = 20  # the most classes whose feature norms are recorded one by one
 PER_CLASS = "feature_norm_"  # followed by the number of the class
 
 
 class DriftView(NamedTuple):
-    """What the measures look at."""
+    """What the measures are computed from."""
 
     net: Net
     w: Tensor  # the global model that the clients got, [P]
@@ -41,13 +41,13 @@ class DriftView(NamedTuple):
         return self.squares.sum(1).sqrt()
 
     def parameters(self, names: tuple[str, ...]) -> Tensor:
-        """The squared norms of some of the parameters, summed, [C]."""
+        """Sum the squared norms of some of the parameters, [C]."""
         return self.squares[:, [self.net.layout.names.index(n) for n in names]].sum(1)
 
 
 @dataclass(frozen=True)
 class DriftMeasure:
-    """A figure of a round; where it cannot be measured, ``of`` gives NaN and nothing is recorded."""
+    """A figure of a round. If it cannot be measured, ``of`` returns NaN and nothing is recorded."""
 
     name: str
     title: str
@@ -56,7 +56,17 @@ class DriftMeasure:
 
 
 def measure(r: Round, served: Tensor, counts: Tensor, federation: Federation) -> dict[str, float]:
-    """All figures of a round; ``counts`` are the samples of each client and class, [C, classes]."""
+    """Compute all figures of a round.
+
+    Args:
+        r: The round as the server sees it.
+        served: The model that is evaluated.
+        counts: The samples of each client and class, [C, classes].
+        federation: Holds the test data.
+
+    Returns:
+        The figures that could be measured, by name.
+    """
     with torch.no_grad():
         pieces = torch.split(r.deltas, r.net.layout.sizes, dim=1)
         squares = torch.stack([torch.linalg.vector_norm(p, dim=1, dtype=torch.float64) ** 2 for p in pieces], 1)
@@ -70,7 +80,7 @@ def measure(r: Round, served: Tensor, counts: Tensor, federation: Federation) ->
 
 
 def probe(federation: Federation) -> tuple[Tensor, Tensor]:
-    """The first test samples of every class, sorted by class."""
+    """Return the first test samples of every class, sorted by class."""
     y = federation.data.test_y
     order = torch.argsort(y, stable=True)
     size = torch.bincount(y, minlength=federation.classes)
@@ -80,12 +90,12 @@ def probe(federation: Federation) -> tuple[Tensor, Tensor]:
 
 
 def per_class(values: Tensor, y: Tensor, classes: int) -> Tensor:
-    """The mean of some samples' rows over every class, in fp64; NaN for a class without samples."""
+    """Average samples' rows within every class, in fp64; NaN for a class without samples."""
     member = (torch.arange(classes, device=y.device)[:, None] == y).double()
     return (member / member.sum(1, keepdim=True)) @ values.double()
 
 
-# ------------------------------------------------------------------------------------------------- of the updates
+# ----------------------------------------------------------------------------------------- measures of the updates
 def cosine(v: DriftView) -> float:
     """mean over i < j of <delta_i, delta_j> / (|delta_i| |delta_j|), from the sum of the unit vectors."""
     moved = v.lengths > 0
@@ -134,7 +144,7 @@ def discrepancy(v: DriftView) -> float:
     return sum(shares) / len(shares) if shares else math.nan
 
 
-# ------------------------------------------------------------------------------------------- of what models say
+# ----------------------------------------------------------------------------------------- measures of the models
 def neuron_drift(v: DriftView) -> float:
     """mean over clients i and classes c they lack of sum_m (h_cm - h^i_cm) / sum_m h_cm, m bound to c.
 
@@ -157,15 +167,17 @@ def neuron_drift(v: DriftView) -> float:
 
 
 def activations(v: DriftView, w: Tensor, seen: Tensor) -> Tensor:
-    """Mean activations of hidden neurons on the classes of the samples ``seen``, [classes, neurons]; the head's where
-    there is no other layer."""
+    """Average the activations of hidden neurons over the samples ``seen`` of each class, [classes, neurons].
+
+    Without hidden layers, these are the head's.
+    """
     layers = v.net.layout.layers
     hidden = layers[-1].first if len(layers) > 1 else v.net.layout.neurons
     return per_class(v.net.neurons(w, v.x[seen])[:, :hidden], v.y[seen], v.net.classes)
 
 
 def class_norms(net: Net, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The mean norm of a model's features on every class, [classes]."""
+    """Average the norm of a model's features over every class, [classes]."""
     return per_class(torch.linalg.vector_norm(net(w, x).features.flatten(1), dim=1), y, net.classes)
 
 
@@ -215,15 +227,15 @@ MEASURES = (
     DriftMeasure(
         "neuron_drift",
         "Neuron drift",
-        "How much of the activation of a class's own neurons local training at clients without that class wipes out "
+        "How much of the activation of a class's own neurons local training at clients without that class removes "
         "(FedNLR): 0 is none, 1 is all, below 0 they grew.",
         neuron_drift,
     ),
     DriftMeasure(
         "feature_norm_spread",
         "Spread of feature norms",
-        "How unlike the classes' mean feature norms are in the global model (FNR-FL), as standard deviation over mean: "
-        "high when some classes are felt much more strongly than others.",
+        "How much the classes' mean feature norms differ in the global model (FNR-FL): standard deviation over mean, "
+        "high when some classes have much larger features than others.",
         feature_norm_spread,
     ),
 )

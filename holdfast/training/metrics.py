@@ -22,7 +22,17 @@ class Score:
 
 
 def evaluate(net: Net, w: Tensor, federation: Federation, batch: int = 1000) -> Score:
-    """Run the model once over the test data."""
+    """Evaluate a model on the test data.
+
+    Args:
+        net: The network.
+        w: The model as a vector.
+        federation: Holds the test data.
+        batch: The samples per forward pass.
+
+    Returns:
+        Accuracy, loss and accuracy by class.
+    """
     data = federation.data
     hits, losses = [], []
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The next round's batches, drawn in a thread of their own while a GPU is busy with this round's."""
+"""Prepare the next round's batches in a thread while a GPU is busy with this round's."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ T = TypeVar("T")
 
 
 class Prefetcher(Generic[T]):
-    """``make(t)`` for the round that is told in advance; it must depend on nothing that a round changes.
+    """Calls ``make(t)`` ahead of round ``t``; ``make`` must depend on nothing that a round changes.
 
-    >>> ahead = Ahead(lambda t: t * t)
-    >>> ahead.begin(3)
-    >>> ahead.take(3), ahead.take(4)
+    >>> squares = Prefetcher(lambda t: t * t)
+    >>> squares.start(3)
+    >>> squares.take(3), squares.take(4)
     (9, 16)
     """
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self.make, self.pool = make, ThreadPoolExecutor(1)
-        self.begun: dict[int, Future[T]] = {}
+        self.started: dict[int, Future[T]] = {}
 
-    def begin(self, t: int) -> None:
-        """Start on round ``t``; what was begun for another round is dropped."""
-        self.begun = {t: self.pool.submit(self.make, t)}
+    def start(self, t: int) -> None:
+        """Start on round ``t``; what was started for another round is dropped."""
+        self.started = {t: self.pool.submit(self.make, t)}
 
     def take(self, t: int) -> T:
-        """What round ``t`` needs, begun or not."""
-        future = self.begun.pop(t, None)
+        """Return what round ``t`` needs, whether or not it was started."""
+        future = self.started.pop(t, None)
         return self.make(t) if future is None else future.result()

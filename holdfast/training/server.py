@@ -7,15 +7,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from holdfast.engines.client_update import PerPart
+from holdfast.core.tensors import PerPart
 from holdfast.method.method import Method
 from holdfast.method.part import Round
 from holdfast.models.net import Net
-from holdfast.parts.mean import Mean
 
 
 class Server:
-    """The global model and the parts' states at the server."""
+    """The global model and what the parts keep at the server."""
 
     def __init__(self, net: Net, method: Method, clients: int, server_lr: float) -> None:
         self.net, self.method, self.N, self.server_lr = net, method, clients, server_lr
@@ -23,14 +22,12 @@ class Server:
         self.states: PerPart = {p.name: p.init_server(self.w, clients) for p in method.filling("init_server")}
 
     def messages(self) -> PerPart:
-        """What every client is sent beside the model."""
+        """Return what every client is sent beside the model."""
         return {p.name: p.broadcast(self.states.get(p.name, {}), self.w) for p in self.method.filling("broadcast")}
 
     def weights(self, n: Tensor) -> Tensor:
-        """What each client of a cohort weighs in the mean."""
-        part = self.method.single("aggregate")
-        uniform = part.weights == "uniform" if isinstance(part, Mean) else self.method.uniform
-        weights = torch.ones_like(n, dtype=torch.float64) if uniform else n.to(torch.float64)
+        """Return the weight of each client of a cohort in the mean, from their numbers of samples."""
+        weights = torch.ones_like(n, dtype=torch.float64) if self.method.uniform else n.to(torch.float64)
         return (weights / weights.sum()).to(self.w.dtype)
 
     def close(self, r: Round, uploads: PerPart) -> None:
@@ -56,7 +53,7 @@ class Server:
             self.states[name] = part.digest(self.states.get(name, {}), r.own(uploads))
 
     def served(self) -> Tensor:
-        """The model to evaluate and hand out."""
+        """Return the model to evaluate and to hand out."""
         w = self.w
         for p in self.method.filling("serve"):
             w = p.serve(self.states.get(p.name, {}), w)

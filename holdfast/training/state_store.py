@@ -1,4 +1,4 @@
-"""Where the clients' states are kept between rounds: in memory, or on disk when they outgrow it."""
+"""Where client states are kept between rounds: in memory, or on disk when they outgrow it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from holdfast.engines.client_update import PerPart
+from holdfast.core.tensors import PerPart, flatten, unflatten
 
 StateStore = MutableMapping[int, PerPart]  # client -> its state
 
 
 class DiskStore(StateStore):
-    """One file per client in a temporary folder (below $TMPDIR), which goes with the store. Reads give new tensors."""
+    """One file per client in a temporary folder (in $TMPDIR), deleted with the store. Reading gives new tensors."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -28,16 +28,12 @@ class DiskStore(StateStore):
     def __getitem__(self, client: int) -> PerPart:
         if client not in self.known:
             raise KeyError(client)
-        state: PerPart = {}
         with np.load(self._path(client), allow_pickle=False) as file:
-            for key in file.files:
-                part, name = key.split("/", 1)
-                state.setdefault(part, {})[name] = torch.from_numpy(file[key]).to(self.device)
-        return state
+            return unflatten({key: torch.from_numpy(file[key]).to(self.device) for key in file.files})
 
     def __setitem__(self, client: int, state: PerPart) -> None:
-        flat = {f"{part}/{name}": t.cpu().numpy() for part, tensors in state.items() for name, t in tensors.items()}
-        np.savez(self._path(client), **flat)  # type: ignore[arg-type]
+        arrays = {key: t.cpu().numpy() for key, t in flatten(state).items()}
+        np.savez(self._path(client), **arrays)  # type: ignore[arg-type]
         self.known.add(client)
 
     def __delitem__(self, client: int) -> None:
@@ -54,6 +50,6 @@ class DiskStore(StateStore):
         return self.folder / f"{client}.npz"
 
 
-def store(kind: str, device: torch.device) -> StateStore:
-    """The store of this kind: ``memory`` or ``disk``."""
+def make_store(kind: str, device: torch.device) -> StateStore:
+    """Make a store of this kind: ``memory`` or ``disk``."""
     return DiskStore(device) if kind == "disk" else {}

@@ -60,16 +60,7 @@ def test_a_name_like_no_other_lists_all():
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("fedbug(1.7)",), "fedbug share 1.7"),
-        (("fedbug(-0.1)",), "fedbug share -0.1"),
-        (("fedbug(nan)",), "fedbug share nan"),
-        (("fedbug(true)",), "fedbug share true"),
-        (("fedbug(unit=stag)",), "fedbug unit stag stage"),
         (("fedbug(unit=stage)",), "stage layer"),  # the model has no stages
-        (("feddyn(0)",), "feddyn alpha above 0"),
-        (("fedavgm(1)",), "fedavgm beta"),
-        (("mean(weights=3)",), "mean weights samples uniform"),
-        (("fedavg(1)",), "fedavg"),
         (("fedavg", "--split", "dirichlet(-1)"), "dirichlet alpha -1"),
         (("fedavg", "--split", "dirichlet"), "dirichlet alpha"),
         (("fedavg", "--split", "dirichlet(0.5, balanced=2)"), "balanced 2"),
@@ -91,8 +82,6 @@ def test_a_name_like_no_other_lists_all():
         (("fedavg", "--weight-decay", "-1"), "weight_decay -1"),
         (("fedavg", "--clip", "0"), "clip 0"),
         (("fedavg", "--server-lr", "0"), "server_lr 0"),
-        (("fedadam", "--server-lr", "0.5"), "server-lr fedadam"),
-        (("clip(3)", "--clip", "2"), "clip"),
         (("fedavg", "--rounds", "0"), "rounds 0"),
         (("fedavg", "--rounds", "many"), "rounds many"),
         (("fedavg", "--rounds", "1.5"), "rounds 1.5"),
@@ -142,22 +131,45 @@ def test_bad_arguments_of_the_other_commands(args: tuple[str, ...]):
     refused(*args)
 
 
-# -- sums --------------------
+# -- methods --------------------
 @pytest.mark.parametrize(
-    ("method", "words"),
+    ("args", "message"),
     [
-        ("nova+normalized", "nova normalized aggregate"),
-        ("fednova+mean(uniform)", "nova mean"),
-        ("fedavgm+fedadam", "fedavgm fedadam server"),
-        ("feddyn+fedexp", "feddyn fedexp"),
-        ("prox+prox(0.1)", "prox twice"),
-        ("fedcm+mofedsam", "fedcm twice"),
+        (("fedbug(1.7)",), "fedbug: share must be a number in [0, 1], not 1.7"),
+        (("fedbug(-0.1)",), "fedbug: share must be a number in [0, 1], not -0.1"),
+        (("fedbug(nan)",), "fedbug: share must be a number in [0, 1], not nan"),
+        (("fedbug(true)",), "fedbug: share must be a number in [0, 1], not true"),
+        (("fedbug(unit=stag)",), "fedbug: unit must be one of layer, stage, block, not stag"),
+        (("feddyn(0)",), "feddyn: alpha must be a number above 0, not 0"),
+        (("fedavgm(1)",), "fedavgm: beta must be a number in [0, 1), not 1"),
+        (("mean(weights=3)",), "mean: weights must be one of samples, uniform, not 3"),
+        (("fedavg(1)",), "fedavg takes no parameters: write fedavg alone"),
+        (("scaffold(1)",), "scaffold: 1 argument given, but it takes none"),
+        (("prox(mu=0.1, mu=0.2)",), "cannot read 'prox(mu=0.1, mu=0.2)': mu is given twice; keep one of them"),
+        (("prox(0.1, mu=0.2)",), "prox: mu is given twice; keep one of them"),
+        (("momentum(0.1)",), "unknown method 'momentum': it is now called fedcm"),
+        (("sam+momentum",), "unknown method 'momentum': it is now called fedcm"),
+        (
+            ("fedadam", "--server-lr", "0.5"),
+            "--server-lr 0.5 has no effect: fedadam makes the server step itself; leave the flag out "
+            "(see: holdfast methods fedadam)",
+        ),
+        (("clip(3)", "--clip", "2"), "clip appears twice in the sum: keep one of them"),
+        (("nova+normalized",), "nova and normalized cannot be summed: both aggregate the cohort; keep one of them"),
+        (("fednova+mean(uniform)",), "nova and mean cannot be summed: both aggregate the cohort; keep one of them"),
+        (("fedavgm+fedadam",), "fedavgm and fedadam cannot be summed: both make the server step; keep one of them"),
+        (("feddyn+fedexp",), "feddyn and fedexp cannot be summed: both make the server step; keep one of them"),
+        (("prox+prox(0.1)",), "prox appears twice in the sum: keep one of them"),
+        (("fedcm+mofedsam",), "fedcm appears twice in the sum: keep one of them"),
     ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_parts_that_exclude_each_other(method: str, words: str):
-    message = refused("run", method, *FAST)
-    for word in words.split():
-        assert word in message
+def test_bad_method(args: tuple[str, ...], message: str):
+    assert refused("run", *FAST, *args) == f"holdfast: {message}\n"
+
+
+def test_a_renamed_method_is_answered_with_its_new_name():
+    assert refused("methods", "momentum") == "holdfast: unknown method 'momentum': it is now called fedcm\n"
 
 
 @pytest.mark.parametrize(

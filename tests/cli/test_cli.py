@@ -6,13 +6,16 @@ import importlib
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
+import holdfast
 from helpers.commands import TINY, Said, call, config, facts, good, lines
 from holdfast.cli.main import COMMANDS
 from holdfast.method.config import FIELDS
@@ -241,25 +244,56 @@ def test_traffic_follows_the_cohort_and_the_precision():
 
 
 # -- holdfast methods --------------------
-def test_methods_lists_every_name_with_sum_hooks_and_paper(monkeypatch: pytest.MonkeyPatch):
-    rows = {row["name"]: row for row in good("methods", "--json").json}
+def test_methods_lists_every_name_with_sum_hooks_and_paper():
+    rows = {row["name"]: row for row in good("methods", "--json").json if row["group"] != "yours"}
     assert rows.keys() >= set(NAMED.split())
-    assert all(row["sum"] and row["paper"] for row in rows.values())
+    assert all(row["sum"] and row["paper"] and row["summary"] and row["group"] for row in rows.values())
     assert rows["mofedsam"]["sum"] == "fedcm+sam"
     assert rows["fedavg"]["hooks"] == []
     assert rows["fedbug"]["hooks"] == ["rate"]
     assert rows["fednova"]["hooks"] == ["aggregate"]
     assert set(rows["mofedsam"]["hooks"]) == {*rows["fedcm"]["hooks"], *rows["sam"]["hooks"]}
     assert {"init_client", "init_server", "broadcast", "direction", "end", "absorb"} <= set(rows["scaffold"]["hooks"])
-    monkeypatch.setenv("COLUMNS", "250")
-    table = good("methods").out
-    for word in ("name", "sum", "hooks", "paper", *rows):
-        assert word in table
+    listed, verbose = good("methods").out, good("methods", "--verbose").out
+    for row in rows.values():
+        (line,) = [line for line in listed.splitlines() if line.startswith(f"  {row['name']} ")]
+        assert row["summary"] in line
+        assert row["paper"][:2] in line
+        assert f"sum:   {row['sum']}" in verbose
+        assert f"hooks: {', '.join(row['hooks']) or '-'}" in verbose
+    assert "direction" not in listed.replace("local direction", "")
+
+
+def test_the_list_of_methods_fits_a_screen():
+    """In a process of its own, since other tests define parts."""
+    command = [sys.executable, "-m", "holdfast", "methods"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(lines) <= 46
+    assert max(map(len, lines)) <= 80
+    headings = [line for line in lines[:-1] if not line.startswith(" ")]
+    assert headings == ["The five papers", "Baselines", "Building blocks"]
+    assert not [line for line in lines if "..." in line]
+
+
+def test_parts_of_the_user_are_listed_apart():
+    @dataclass(frozen=True)
+    class Mine(holdfast.Part):
+        name = "mine"
+        summary = "Does what I want"
+
+        def direction(self, c: holdfast.Client, g: Tensor, w: Tensor) -> tuple[Tensor, holdfast.Tensors]:
+            return g, {}
+
+    yours = good("methods").out.split("Yours\n")[1]
+    assert "  mine             Does what I want\n" in yours
+    (row,) = [row for row in good("methods", "--json").json if row["name"] == "mine"]
+    assert (row["group"], row["hooks"], row["sum"]) == ("yours", ["direction"], "mine")
+    Mine.internal = True  # so that other tests do not see it
 
 
 def test_the_page_of_fedbug():
     page = good("methods", "fedbug").out
-    for word in ("share", "0.4", "unit", "layer", "in [0, 1]", "thawing", "Kao and Wang 2023", "ceil(k*M / (P*K))"):
+    for word in ("share", "0.4", "unit", "layer", "in [0, 1]", "unfreezing", "Kao and Wang 2023", "ceil(k*M / (P*K))"):
         assert word in page
     found = good("methods", "fedbug", "--json").json
     defaults = {p["name"]: p["default"] for p in found["parts"][0]["parameters"]}
@@ -270,9 +304,19 @@ def test_a_page_says_what_cannot_be_summed():
     (part,) = good("methods", "nova", "--json").json["parts"]
     assert {"normalized", "mean"} <= part["cannot_be_summed_with"].keys()
     assert "prox" not in part["cannot_be_summed_with"]
-    page = good("methods", "fednova").out
-    assert "cannot be summed with" in page
-    assert "normalized" in page
+    page = " ".join(good("methods", "fednova").out.split())
+    why = "nova and normalized cannot be summed: both aggregate the cohort; keep one of them"
+    assert part["cannot_be_summed_with"]["normalized"] == why
+    assert f"cannot be summed with: mean: {part['cannot_be_summed_with']['mean']} normalized: {why}" in page
+
+
+def test_a_page_says_what_must_come_before():
+    (part,) = good("methods", "ccvr", "--json").json["parts"]
+    assert part["must_come_after"].keys() >= {"fedexp", "latest"}
+    assert not {"fedexp", "latest"} & part["cannot_be_summed_with"].keys()
+    assert f"must come after: fedexp: {part['must_come_after']['fedexp']}" in " ".join(
+        good("methods", "ccvr").out.split()
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A comparison: paired by seed, resumed without redoing anything, told in tables; its statistics against scipy."""
+"""A comparison: paired by seed, resumed without repeating anything, and what it reports."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -30,16 +31,18 @@ import holdfast
 from helpers.commands import call, facts, good, lines, refused
 from helpers.comparisons import TINY, found, stamps
 from helpers.places import ROOT
+from helpers.studies import study, typed
 from helpers.toys import Bowl
-from holdfast.cli.compare import again, numbers
 from holdfast.cli.compare import command as compare_command
+from holdfast.cli.compare import numbers, resume_command
 from holdfast.cli.comparison_progress import LiveTable
 from holdfast.cli.options import given
 from holdfast.comparison.compare import tabulate
-from holdfast.comparison.observers import LineLog, Observer, standing
-from holdfast.comparison.plan import ExecutionOptions, make_plan, sweep_from_text
+from holdfast.comparison.observers import LineLog, Observer, overview
+from holdfast.comparison.plan import ComparisonRequest, make_plan, sweep_from_text
 from holdfast.comparison.plan import Plan as ComparePlan
 from holdfast.comparison.stats import usual_targets
+from holdfast.comparison.study_schema import ExecutionOptions, Study, StudyProgress
 from holdfast.comparison.sweep_edges import edges
 from holdfast.comparison.tables import federation
 from holdfast.comparison.task import Task
@@ -48,7 +51,7 @@ from holdfast.engines.batches import BatchPlan
 from holdfast.method.config import FIELDS, Config
 from holdfast.method.method import as_method
 from holdfast.method.part import parts
-from holdfast.runs.history import Record
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 COMMAND = Path(sys.executable).with_name("holdfast")
@@ -117,10 +120,10 @@ def test_every_method_gets_the_same_cohorts_and_batches(monkeypatch: pytest.Monk
 
 
 def test_the_data_is_loaded_once_and_each_federation_dealt_once(monkeypatch: pytest.MonkeyPatch):
-    import holdfast.comparison.task as task
+    import holdfast.comparison.executor as executor
 
     calls = {"load": 0, "deal": 0}
-    load, deal = task.load, task.deal
+    load, deal = executor.load, executor.deal
 
     def counted(name: str, function: Any) -> Any:
         def wrapper(*args: Any) -> Any:
@@ -129,8 +132,8 @@ def test_the_data_is_loaded_once_and_each_federation_dealt_once(monkeypatch: pyt
 
         return wrapper
 
-    monkeypatch.setattr(task, "load", counted("load", load))
-    monkeypatch.setattr(task, "deal", counted("deal", deal))
+    monkeypatch.setattr(executor, "load", counted("load", load))
+    monkeypatch.setattr(executor, "deal", counted("deal", deal))
     good("compare", "fedavg", "fedbug", "scaffold", *TINY, "--seeds", "3", "--out", "here", "--quiet")
     assert calls == {"load": 1, "deal": 3}
 
@@ -188,7 +191,7 @@ def summaries(folder: str) -> set[Path]:
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_killed_comparison_goes_on(jobs: str):
+def test_a_killed_comparison_resumes(jobs: str):
     good("compare", *UNEVEN, "--out", "whole", "--quiet")
     process = start(*UNEVEN, "--jobs", jobs, "--out", "here")
     wait_for(process, lambda: bool(summaries("here")) and rounds("here") > 4)
@@ -196,19 +199,19 @@ def test_a_killed_comparison_goes_on(jobs: str):
     process.communicate()
     settled = rounds("here")
     time.sleep(0.3)
-    assert rounds("here") == settled, "processes go on after their parent was killed"
+    assert rounds("here") == settled, "processes keep running after their parent was killed"
     finished = summaries("here")
-    assert 0 < len(finished) < len(summaries("whole")), "it was killed in the midst"
+    assert 0 < len(finished) < len(summaries("whole")), "it was killed halfway"
     before = {k: v for k, v in stamps("here").items() if Path(k).parent in finished}
     good("compare", *UNEVEN, "--jobs", jobs, "--out", "here", "--quiet")
-    assert {k: stamps("here")[k] for k in before} == before, "finished runs are not done again"
+    assert {k: stamps("here")[k] for k in before} == before, "finished runs are not repeated"
     assert scores("here") == scores("whole")
     for run in Path("whole").glob("*/seed-*"):
         assert facts(run) == facts(Path("here") / run.relative_to("whole"))
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_ctrl_c_stops_and_says_how_to_go_on(jobs: str):
+def test_ctrl_c_stops_and_says_how_to_resume(jobs: str):
     sweep = ("--sweep", "split=iid,dirichlet(0.3, balanced=true)", "--targets", "0.5,0.9", "--light", "--set", "lr=0.2")
     long = ("fedavg", "scaffold", *TINY, "--rounds", "400", *sweep, "--seeds", "2", "--jobs", jobs, "--out", "here")
     process = start(*long)
@@ -216,19 +219,19 @@ def test_ctrl_c_stops_and_says_how_to_go_on(jobs: str):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"go on with: {shlex.join(['holdfast', 'compare', *long])}\n" in err, "the command that was given"
+    assert f"stopped; resume with: {shlex.join(['holdfast', 'compare', *long])}\n" in err, "the command that was given"
     assert "Traceback" not in err
     assert not Path("here/compare.json").exists()
-    assert "what there is so far: holdfast report here" in err
+    assert "report on what is done so far: holdfast report here\n" in err
     good("report", "here")
 
 
-def test_what_goes_on_says_how_it_stands(capsys: pytest.CaptureFixture):
+def test_a_resumed_comparison_says_how_far_it_is(capsys: pytest.CaptureFixture):
     methods, settings = ["fedavg", "scaffold", "fedbug"], SET | {"rounds": 4, "out": "here"}
     played: list[int] = []
 
     class Count(LineLog):
-        def round(self, task: Task, record: Record) -> None:
+        def round(self, task: Task, record: RoundRecord) -> None:
             played.append(record.round)
 
     def starts(stop: int, **more: Any) -> str:
@@ -237,14 +240,14 @@ def test_what_goes_on_says_how_it_stands(capsys: pytest.CaptureFixture):
         return capsys.readouterr().err.splitlines()[0]
 
     assert starts(6, seeds=2) == "6 runs"
-    assert starts(1, seeds=2) == "6 runs: 1 done, 1 goes on at round 3, 4 to begin"
+    assert starts(1, seeds=2) == "6 runs: 1 done, 1 resuming at round 3, 4 to start"
     shutil.rmtree("here/scaffold/seed-0/checkpoint")
-    assert starts(99, seeds=2) == "6 runs: 1 done, 5 to begin", "nothing to go on from"
+    assert starts(99, seeds=2) == "6 runs: 1 done, 5 to start", "nothing to resume from"
     assert starts(99, seeds=2) == "6 runs: 6 done"
     assert starts(99, seeds=1, out="there") == "3 runs"
 
 
-def test_several_runs_that_go_on(tmp_path: Path):
+def test_several_runs_that_resume(tmp_path: Path):
     method = as_method("fedavg")
     tasks = [Task(0, 0, "fedavg", Config(seed=s), method, tmp_path / str(s)) for s in range(3)]
     for task, kept in zip(tasks, (4, 11, 11), strict=True):
@@ -252,14 +255,14 @@ def test_several_runs_that_go_on(tmp_path: Path):
         folder.mkdir(parents=True)
         for number in (kept - 1, kept):
             (folder / f"round-{number:06d}.json").write_text("")
-    assert standing(tasks, ["begun"] * 3) == "3 runs: 3 go on at rounds 5 to 12"
-    assert standing(tasks[1:], ["begun"] * 2) == "2 runs: 2 go on at round 12"
-    assert standing(tasks[:1], ["new"]) == "1 run"
+    assert overview(tasks, ["started"] * 3) == "3 runs: 3 resuming at rounds 5 to 12"
+    assert overview(tasks[1:], ["started"] * 2) == "2 runs: 2 resuming at round 12"
+    assert overview(tasks[:1], ["new"]) == "1 run"
     table = LiveTable(Console(file=StringIO()))
-    table.begin(tasks, ["new", "begun", "new"])
+    table.begin(tasks, ["new", "started", "new"])
     table.close()
-    assert "3 runs: 1 goes on at round 12, 2 to begin" in table.live.console.file.getvalue()
-    assert table.rows[0].played == {1: 11}
+    assert "3 runs: 1 resuming at round 12, 2 to start" in table.live.console.file.getvalue()
+    assert table.rows[0].rounds == {1: 11}
 
 
 def test_a_row_of_the_live_table_is_a_line_at_80_columns(tmp_path: Path):
@@ -273,7 +276,7 @@ def test_a_row_of_the_live_table_is_a_line_at_80_columns(tmp_path: Path):
     table.close()
     for task in tasks:
         table.rows[task.row].accuracy[0] = 0.5
-        table.round(task, Record(149, 0.716, 1.0, 1.0, 0.1, 1, 1, [0]))
+        table.round(task, RoundRecord(149, 0.716, 1.0, 1.0, 0.1, 1, 1, [0]))
     console.file.truncate(0)
     console.print(table.view())
     told = [line for line in console.file.getvalue().splitlines() if "seed" in line]
@@ -281,22 +284,24 @@ def test_a_row_of_the_live_table_is_a_line_at_80_columns(tmp_path: Path):
     assert all(line.endswith("seed 0, round 149: 71.6%") for line in told), told
 
 
-def test_the_command_to_go_on_names_the_folder_and_overwrites_nothing():
+def test_the_command_to_resume_names_the_folder_and_overwrites_nothing():
     folder = Path("runs/compare digits")
-    assert again(["fedavg", "--jobs", "2"], folder, unnamed=False) == "holdfast compare fedavg --jobs 2"
-    said = shlex.split(again(["--overwrite", "--jobs", "2", "--", "fedavg", "fedbug(0.4)"], folder, unnamed=True))
+    assert resume_command(["fedavg", "--jobs", "2"], folder, unnamed=False) == "holdfast compare fedavg --jobs 2"
+    said = shlex.split(
+        resume_command(["--overwrite", "--jobs", "2", "--", "fedavg", "fedbug(0.4)"], folder, unnamed=True)
+    )
     assert said == ["holdfast", "compare", "--jobs", "2", "--out", str(folder), "--", "fedavg", "fedbug(0.4)"]
 
 
-def typed(command: str) -> ComparePlan:
+def plan_of(command: str) -> ComparePlan:
     """The plan of a command line, as the command itself reads it."""
     words = shlex.split(command)
     assert words[:2] == ["holdfast", "compare"]
     p = compare_command.make_context("compare", words[2:]).params
-    targets = None if p["targets"] is None else tuple(numbers(p["targets"]))
     settings = given({k: v for k, v in p.items() if k in FIELDS})
-    how = ExecutionOptions(targets, p["jobs"], p["light"])
-    return make_plan(p["methods"], settings, p["seeds"], p["first_seed"], sweep_from_text(p["sweep"]), how)
+    execution = ExecutionOptions(numbers(p["targets"]), p["jobs"], p["light"])
+    sweep = sweep_from_text(p["sweep"])
+    return make_plan(ComparisonRequest(p["methods"], settings, p["seeds"], p["first_seed"], sweep, execution))
 
 
 positive = st.floats(1e-300, 1e300)
@@ -322,18 +327,21 @@ fractions = st.floats(1e-9, 1)
         },
     ),
     mu=fractions,
-    how=st.builds(ExecutionOptions, st.one_of(st.none(), st.tuples(fractions)), st.integers(1, 3), st.booleans()),
+    execution=st.builds(
+        ExecutionOptions, st.one_of(st.none(), st.tuples(fractions).map(list)), st.integers(1, 3), st.booleans()
+    ),
     seeds=st.tuples(st.integers(1, 4), st.integers(0, 99)),
 )  # fmt: skip
 def test_the_command_makes_the_same_comparison(
-    settings: dict[str, Any], sweep: dict[str, Any], mu: float, how: ExecutionOptions, seeds: tuple[int, int]
+    settings: dict[str, Any], sweep: dict[str, Any], mu: float, execution: ExecutionOptions, seeds: tuple[int, int]
 ):
     assume("participation" not in settings or "cohort" not in sweep)
-    plan = make_plan(["fedavg", as_method(f"prox({mu!r})")], settings, *seeds, sweep, how)
-    assert typed(plan.command(Path("some where"))) == plan
+    methods = ["fedavg", as_method(f"prox({mu!r})")]
+    plan = make_plan(ComparisonRequest(methods, settings, *seeds, sweep, execution))
+    assert plan_of(plan.command(Path("some where"))) == plan
 
 
-def test_the_command_of_a_page_goes_on_with_it():
+def test_the_command_of_a_page_resumes_it():
     args = ("fedavg", *TINY, "--lr", "0.123456789", "--sweep", "clip=1.00000001,2", "--seeds", "1", "--out", "here")
     good("compare", *args, "--quiet")
     before = stamps("here")
@@ -373,7 +381,7 @@ def test_a_folder_is_for_one_command_at_a_time():
     assert "another command is running in here" in said.err
 
 
-def test_a_method_that_diverges_is_told_as_such():
+def test_a_method_that_diverges_is_reported_as_such():
     args = (
         "compare",
         "fedavg",
@@ -398,7 +406,7 @@ def test_a_method_that_diverges_is_told_as_such():
     assert "lower --lr" in " ".join(said.err.split())
     before = stamps("here")
     good(*args)
-    assert stamps("here") == before, "a run that diverged is not tried again"
+    assert stamps("here") == before, "a run that diverged is not repeated"
 
 
 def test_a_sweep_names_its_best_points_and_warns():
@@ -428,18 +436,23 @@ def test_a_sweep_says_that_its_best_is_at_the_edge():
 
 
 def test_where_the_edge_of_a_sweep_is():
-    def swept(**sweep: list[Any]) -> dict[str, Any]:
+    template = study(("a",), seeds=1, rounds=1, drift=False)
+
+    def swept(**sweep: list[Any]) -> Study:
         """The best point of a has the first values, that of b the second."""
         points = [dict(zip(sweep, values, strict=True)) for values in zip(*sweep.values(), strict=True)]
-        entries = [{"label": f"{m}{i}", "method": m, "settings": p} for m in "ab" for i, p in enumerate(points)]
-        return {"sweep": sweep, "entries": entries, "best_points": {"a": "a0", "b": "b1"}}
+        names = [{"label": f"{m}{i}", "method": m, "settings": p} for m in "ab" for i, p in enumerate(points)]
+        entries = [template["entries"][0] | name for name in names]
+        return typed(template | {"sweep": sweep, "entries": entries, "best_points": {"a": "a0", "b": "b1"}})
 
-    told, wider = "best at the edge of the sweep: ", ": a wider sweep may do better"
-    assert edges(swept(lr=[0.1, 0.03, 0.3])) == [f"{told}lr=0.03 for b{wider}"]
-    assert edges(swept(lr=[0.1, 0.3, 0.03], batch=[8, 16, 32])) == [f"{told}lr=0.3 for b; batch=8 for a{wider}"]
-    assert edges(swept(lr_decay=[1.0, 0.9])) == [f"{told}lr_decay=0.9 for b{wider}"], "none is greater than 1"
+    said, wider = "best at the edge of the sweep: ", ": a wider sweep may do better"
+    assert edges(swept(lr=[0.1, 0.03, 0.3])) == [f"{said}lr=0.03 for b{wider}"]
+    assert edges(swept(lr=[0.1, 0.3, 0.03], batch=[8, 16, 32])) == [f"{said}lr=0.3 for b; batch=8 for a{wider}"]
+    assert edges(swept(lr_decay=[1.0, 0.9])) == [f"{said}lr_decay=0.9 for b{wider}"], "none is greater than 1"
     assert edges(swept(clients=[5, 10])) == edges(swept(augment=[True, False])) == edges(swept(steps=[None, 3])) == []
-    assert edges(swept(lr=[0.1, 0.3]) | {"progress": {}}) == [], "the best may be still to come"
+    assert edges(replace(swept(lr=[0.1, 0.3]), progress=StudyProgress(4, 3, 1))) == [], (
+        "the best point may still change"
+    )
 
 
 def test_targets_of_a_sweep_are_those_of_the_best_point():
@@ -456,7 +469,7 @@ def test_the_points_of_one_method_are_compared_with_its_first():
     assert to == [None, "fedavg, lr=0.01"]
 
 
-def test_sweep_values_that_nearly_agree_are_told_apart():
+def test_sweep_values_that_nearly_agree_stay_distinct():
     tiny = (*TINY, "--sweep", "lr=0.1,0.10000002", "--targets", "0.5,0.50000002", "--seeds", "1")
     said = good("compare", "fedavg", *tiny, "--out", "here", "--json")
     assert [e["label"] for e in said.json["entries"]] == ["fedavg, lr=0.1", "fedavg, lr=0.10000002"]
@@ -469,7 +482,7 @@ def test_sweep_values_that_nearly_agree_are_told_apart():
     assert {"rounds_to_0.5", "rounds_to_0.50000002"} <= {*header}
 
 
-def test_what_is_swept_is_told_as_swept_and_by_no_default():
+def test_swept_settings_are_reported_as_swept_and_not_by_their_defaults():
     sweep = ("--sweep", "split=iid,shards(2)", "--sweep", "rounds=2,3")
     said = good("compare", "fedavg", "prox(0.1)", *TINY[:-2], *sweep, "--seeds", "2", "--out", "here")
     assert found("here")["settings"] == {"data": "digits", "clients": 6, "cohort": 2, "model": "linear", "steps": 2}
@@ -482,7 +495,7 @@ def test_what_is_swept_is_told_as_swept_and_by_no_default():
 
 
 @pytest.mark.parametrize(
-    ("settings", "sweep", "told"),
+    ("settings", "sweep", "words"),
     [
         ({}, {}, ["dirichlet(0.3) over 20 clients", "5 per round"]),
         ({}, {"clients": [20, 40]}, ["dirichlet(0.3)"]),
@@ -494,9 +507,9 @@ def test_what_is_swept_is_told_as_swept_and_by_no_default():
         ({"participation": 0.123456789}, {}, ["dirichlet(0.3) over 20 clients", "each with probability 0.123456789"]),
     ],
 )
-def test_the_federation_is_told_as_far_as_all_share_it(settings: dict, sweep: dict, told: list[str]):
-    common = make_plan(["fedavg"], settings, sweep=sweep).settings()
-    assert federation(common) == told
+def test_the_federation_is_described_as_far_as_all_runs_share_it(settings: dict, sweep: dict, words: list[str]):
+    common = make_plan(ComparisonRequest(["fedavg"], settings, sweep=sweep)).settings()
+    assert federation(common) == words
     assert not common.keys() & sweep.keys()
 
 
@@ -508,7 +521,7 @@ def test_a_swept_split_is_compared_with_the_first_method_on_the_same_split():
 
 
 # -- from Python --------------------
-def test_compare_from_python_with_ones_own_data_and_model(tmp_path: Path):
+def test_compare_from_python_with_your_own_data_and_model(tmp_path: Path):
     x = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
     data = holdfast.from_arrays(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long(), name="mine")
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
@@ -535,7 +548,7 @@ def test_compare_from_python_with_ones_own_data_and_model(tmp_path: Path):
     assert "fedbug" in result.markdown()
     assert result.record["command"] is None
     for text in (result.markdown(), holdfast.report(tmp_path / "a").read_text(encoding="utf-8")):
-        assert "Started from Python with data (mine) and model (Sequential) of its own" in text
+        assert "Started from Python with its own data (mine) and model (Sequential): no command can repeat it." in text
         assert "holdfast compare" not in text
     assert tabulate(tmp_path / "a").record["own"] == {"data": "mine", "model": "Sequential"}, "it is kept"
     again = holdfast.compare(
@@ -546,16 +559,18 @@ def test_compare_from_python_with_ones_own_data_and_model(tmp_path: Path):
     assert not stopped.finished
     assert stopped.entries == []
     page = holdfast.report(tmp_path / "c").read_text(encoding="utf-8")
-    assert "Started from Python with data (mine) of its own" in page
-    assert "Go on with it:" not in page
-    with pytest.raises(HoldfastError, match="data must be a name or a DataSet, not a Tensor"):
+    assert (
+        "Started from Python with its own data (mine): no command can repeat it. Call it again in the same way" in page
+    )
+    assert "Resume it with:" not in page
+    with pytest.raises(HoldfastError, match=r"^data must be a name or a DataSet, not a Tensor$"):
         holdfast.compare(["fedavg"], x)
 
 
-def test_a_part_of_ones_own_is_not_typed():
+def test_a_part_of_your_own_has_no_command():
     assert "toy-bowl" in parts()
-    plan = make_plan(["fedavg", Bowl(), Bowl() + "prox(0.1)"], {})
-    assert (plan.command(Path("here")), plan.own) == (None, {"parts": "toy-bowl"})
+    plan = make_plan(ComparisonRequest(["fedavg", Bowl(), Bowl() + "prox(0.1)"]))
+    assert (plan.command(Path("here")), plan.from_python) == (None, {"parts": "toy-bowl"})
 
 
 def test_light_comparisons_keep_no_checkpoints():
@@ -566,12 +581,14 @@ def test_light_comparisons_keep_no_checkpoints():
     assert stamps("here") == before
 
 
-def test_what_the_seconds_hold_is_said_and_a_ratio_is_the_mean_of_the_seeds():
+def test_the_notes_explain_seconds_and_ratios():
     for seeds, means in (("1", False), ("2", True)):
         said = good("compare", "fedavg", *TINY, "--seeds", seeds, "--out", seeds, "--targets", "0.01")
         for text in (said.err, (Path(seeds) / "compare.md").read_text()):
-            assert "what a run's first round takes to warm up and to compile" in " ".join(text.split())
-            assert ("means of the ratio of every seed" in text) == means
+            assert "including evaluation and the warm-up and compilation in a run's first round" in " ".join(
+                text.split()
+            )
+            assert ("κ and ρ are means of each seed's ratio, not ratios of the means." in text) == means
         (entry,) = found(seeds)["entries"]
         played = [[line["seconds"] for line in lines(Path(seeds) / run)] for run in entry["runs"]]
         final = entry["accuracy"]["final"]["values"]
@@ -584,46 +601,69 @@ def test_what_the_seconds_hold_is_said_and_a_ratio_is_the_mean_of_the_seeds():
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "needs methods"),
+        ((), 'compare needs methods: holdfast compare fedavg "fedbug(0.4)"'),
+        (
+            ("fedavg", "fedbug(0.4)", "fedbug(share=0.4)"),
+            "fedbug(0.4) and fedbug(share=0.4) are the same method: leave one out",
+        ),
+        (("fedavg", "--seeds", "0"), "seeds must be a whole number of at least 1, not 0"),
+        (("fedavg", "--seeds", "x"), "Invalid value for '--seeds': 'x' is not a valid integer."),
+        (("fedavg", "--first-seed", "-1"), "first_seed must be a whole number of at least 0, not -1"),
+        (("fedavg", "--jobs", "0"), "jobs must be a whole number of at least 1, not 0"),
+        (("fedavg", "--targets", "1.5"), "a target must be an accuracy in (0, 1], such as 0.8, not 1.5"),
+        (("fedavg", "--targets", "high"), "--targets high: expected accuracies such as 0.8,0.9"),
+        (("fedavg", "--sweep", "lr"), "--sweep lr: expected NAME=VALUE,VALUE,..., such as lr=0.01,0.1"),
+        (("fedavg", "--sweep", "lr=0.1,0.10"), "the sweep of lr lists 0.1 twice: remove one"),
+        (("fedavg", "--sweep", "lr=0.1", "--lr", "0.2"), "lr is both swept and set to 0.2: leave one of them out"),
+        (("fedavg", "--sweep", "seed=1,2"), "seed cannot be swept: use --seeds and --first-seed"),
+        (("fedavg", "--sweep", "lr=0.1", "--sweep", "lr=0.2"), "lr is swept twice: write --sweep lr=a,b,c once"),
+        (
+            ("fedavg", "--set", "seed=3"),
+            "seed cannot be set for a whole comparison: use --seeds and --first-seed",
+        ),
+        (
+            ("fedavg", "--tables", "nowhere"),
+            "--tables FOLDER takes no methods and settings: the folder has them; leave them out",
+        ),
+        (("--tables", "nowhere"), "nowhere holds no comparison: give the folder of one"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_runs(args: tuple[str, ...], said: str):
+    assert refused("compare", *args, *(() if "--tables" in args else ("--out", "here"))) == f"holdfast: {said}\n"
+    assert not Path("here").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
         (("fedavgg",), "did you mean fedavg"),
-        (("fedavg", "fedbug(0.4)", "fedbug(share=0.4)"), "are the same method"),
-        (("fedavg", "--seeds", "0"), "seeds must be a whole number of at least 1"),
-        (("fedavg", "--seeds", "x"), "--seeds"),
-        (("fedavg", "--first-seed", "-1"), "first_seed must be"),
-        (("fedavg", "--jobs", "0"), "jobs must be a whole number of at least 1"),
-        (("fedavg", "--targets", "1.5"), "a target is an accuracy"),
-        (("fedavg", "--targets", "high"), "expected accuracies"),
         (("fedavg", "--sweep", "lrr=1"), "did you mean lr"),
-        (("fedavg", "--sweep", "lr"), "expected name=value"),
         (("fedavg", "--sweep", "lr=-1"), "lr must be a number above 0"),
         (("fedavg", "--sweep", "lr=0.1,fast"), "lr must be a number"),
-        (("fedavg", "--sweep", "lr=0.1,0.10"), "twice"),
-        (("fedavg", "--sweep", "lr=0.1", "--lr", "0.2"), "leave one of them out"),
-        (("fedavg", "--sweep", "seed=1,2"), "use --seeds"),
-        (("fedavg", "--sweep", "lr=0.1", "--sweep", "lr=0.2"), "swept twice"),
-        (("fedavg", "--set", "seed=3"), "use --seeds"),
-        (("fedavg", "fedbug+scaffold+fedbug"), "stands twice"),
-        (("fedavg", "fnr"), "public"),
-        (("fedavg", "fedavgm", "--server-lr", "2"), "makes the server step itself"),
-        (("fedavg", "--tables", "nowhere"), "takes no methods"),
-        (("--tables", "nowhere"), "holds no comparison"),
+        (("fedavg", "fedbug+scaffold+fedbug"), " twice in the sum: keep one"),
+        (("fedavg", "fnr"), "fnr needs public data: "),
+        (("fedavg", "fedavgm", "--server-lr", "2"), "--server-lr 2 does nothing: "),
     ],
-)  # fmt: skip
-def test_bad_input_is_one_line_before_anything_runs(args: tuple[str, ...], said: str):
-    assert said in refused("compare", *args, *(() if "--tables" in args else ("--out", "here")))
+)  # whole messages: in the tests of methods and settings
+def test_bad_methods_and_settings_are_found_before_anything_runs(args: tuple[str, ...], said: str):
+    assert said in refused("compare", *args, "--out", "here")
     assert not Path("here").exists()
 
 
 def test_another_comparison_is_refused():
     good("compare", "fedavg", "fedbug", *TINY, "--seeds", "2", "--out", "here", "--quiet")
     before = stamps("here")
+    more = "; only more of them may be added at the end"
     for args, said in (
         (("fedavg", "fedbug", *TINY, "--lr", "0.3", "--seeds", "2"), "lr = 0.1, not 0.3"),
-        (("fedavg", "scaffold", *TINY, "--seeds", "2"), "the methods fedavg, fedbug"),
-        (("fedavg", "fedbug", *TINY, "--seeds", "1"), "the seeds 0, 1"),
+        (("fedavg", "scaffold", *TINY, "--seeds", "2"), f"the methods fedavg, fedbug{more}"),
+        (("fedavg", "fedbug", *TINY, "--seeds", "1"), f"the seeds 0, 1{more}"),
         (("fedavg", "fedbug", *TINY, "--seeds", "2", "--sweep", "lr=0.1,0.2"), "the sweep none"),
     ):
-        assert said in refused("compare", *args, "--out", "here")
+        assert refused("compare", *args, "--out", "here") == (
+            f"holdfast: here holds another comparison, with {said}: choose another --out, or start over with "
+            "--overwrite\n"
+        )
     assert stamps("here") == before
     good("compare", "fedavg", "scaffold", *TINY, "--seeds", "1", "--out", "here", "--overwrite", "--quiet")
     assert {p.parent.parent.name for p in Path("here").glob("*/*/summary.json")} == {"fedavg", "scaffold"}
@@ -633,10 +673,26 @@ def test_folders_of_others_are_left_alone():
     Path("here").mkdir()
     (Path("here") / "thesis.txt").write_text("years of work")
     for flag in ((), ("--overwrite",)):
-        assert "holds no comparison" in refused("compare", "fedavg", "fedbug", *TINY, "--out", "here", *flag)
+        assert refused("compare", "fedavg", "fedbug", *TINY, "--out", "here", *flag) == (
+            "holdfast: here is not empty and holds no comparison: choose another --out\n"
+        )
     assert [p.name for p in Path("here").iterdir() if p.name != ".lock"] == ["thesis.txt"]
     (Path("here") / "plan.json").write_text("{")
-    assert "is damaged" in refused("compare", "fedavg", "fedbug", *TINY, "--out", "here")
+    said = refused("compare", "fedavg", "fedbug", *TINY, "--out", "here")
+    assert re.fullmatch(r"holdfast: cannot read here/plan\.json: .*; start over with --overwrite\n", said), said
+    for text, problem in (
+        ("[]", "the file must be an object"),
+        ("{}", "methods is missing"),
+        ('{"methods": "fedavg"}', "sweep is missing"),
+    ):
+        (Path("here") / "plan.json").write_text(text)
+        assert refused("compare", "fedavg", "fedbug", *TINY, "--out", "here") == (
+            f"holdfast: here/plan.json is damaged, {problem}: start over with --overwrite\n"
+        )
+    (Path("here") / "plan.json").write_text('{"format": 3}')
+    assert refused("compare", "fedavg", "fedbug", *TINY, "--out", "here") == (
+        "holdfast: here/plan.json has format 3, but this version reads formats up to 2: update Holdfast\n"
+    )
 
 
 def test_no_out_makes_a_new_folder():
@@ -664,7 +720,7 @@ def test_the_commands_of_the_page_run():
     assert Path("runs/by-hand/compare.json").exists()
 
 
-def test_own_data_under_a_known_name_is_another_comparison(tmp_path: Path) -> None:
+def test_your_own_data_under_a_known_name_is_another_comparison(tmp_path: Path) -> None:
     x = torch.randn(60, 4)
     mine = holdfast.from_arrays(x, (x[:, 0] > 0).long(), name="digits")
     small = {
@@ -677,11 +733,14 @@ def test_own_data_under_a_known_name_is_another_comparison(tmp_path: Path) -> No
         "out": tmp_path / "here",
     }
     holdfast.compare(["fedavg"], mine, **small)
-    with pytest.raises(HoldfastError, match=r"holds another comparison, with data from Python \(digits\), not data by"):
+    with pytest.raises(
+        HoldfastError,
+        match=r"with data from Python \(digits\), not data given by name: choose another --out, ",
+    ):
         holdfast.compare(["fedavg", "prox(0.1)"], "digits", **small)
     holdfast.compare(["fedavg", "prox(0.1)"], mine, **small)
 
 
-def test_targets_are_some_or_left_out() -> None:
-    with pytest.raises(HoldfastError, match="targets must be accuracies such as"):
+def test_targets_are_given_or_left_out() -> None:
+    with pytest.raises(HoldfastError, match=r"^targets is empty: list accuracies such as 0\.8, or leave it out$"):
         holdfast.compare(["fedavg"], targets=[])

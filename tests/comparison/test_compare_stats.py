@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
+from holdfast.comparison.study_schema import PairedDifference, Spread
 
 seeds = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=9)
 
@@ -21,14 +22,14 @@ def test_the_paired_difference_is_that_of_scipy(pairs: list[tuple[float, float]]
     gaps = [x - y for x, y in pairs]
     got = paired(a, b)
     assert got is not None
-    assert got["mean"] == pytest.approx(statistics.fmean(gaps))
-    assert got["n"] == len(pairs)
-    assert got["low"] <= got["mean"] <= got["high"]
+    assert got.mean == pytest.approx(statistics.fmean(gaps))
+    assert got.n == len(pairs)
+    assert got.low <= got.mean <= got.high
     if statistics.stdev(gaps) > 1e-6:  # scipy warns of equal differences
         test = scipy_stats.ttest_rel(a, b)
         interval = test.confidence_interval(0.95)
-        assert got["p"] == pytest.approx(test.pvalue, rel=1e-6, abs=1e-12)
-        assert (got["low"], got["high"]) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
+        assert got.p == pytest.approx(test.pvalue, rel=1e-6, abs=1e-12)
+        assert (got.low, got.high) == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
 
 
 def test_a_difference_by_hand():
@@ -36,8 +37,8 @@ def test_a_difference_by_hand():
     got = paired([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
     half = 4.302653 / math.sqrt(3)
     assert got is not None
-    assert (got["mean"], got["low"], got["high"]) == pytest.approx((2, 2 - half, 2 + half), abs=1e-6)
-    assert got["p"] == pytest.approx(0.0741799, abs=1e-6)  # 1 - t / sqrt(t^2 + 2) with t = 2 sqrt(3)
+    assert (got.mean, got.low, got.high) == pytest.approx((2, 2 - half, 2 + half), abs=1e-6)
+    assert got.p == pytest.approx(0.0741799, abs=1e-6)  # 1 - t / sqrt(t^2 + 2) with t = 2 sqrt(3)
     assert verdict(got) == "no difference seen"
 
 
@@ -45,23 +46,23 @@ def test_equal_differences_leave_no_doubt():
     same = paired([0.5, 0.7], [0.5, 0.7])
     more = paired([0.75, 1.0], [0.5, 0.75])
     less = paired([0.5, 0.75], [0.75, 1.0])
-    assert same == {"mean": 0, "low": 0, "high": 0, "p": 1.0, "n": 2}
-    assert more == {"mean": 0.25, "low": 0.25, "high": 0.25, "p": 0.0, "n": 2}
+    assert same == PairedDifference("final", "", mean=0, low=0, high=0, p=1.0, n=2)
+    assert more == PairedDifference("final", "", mean=0.25, low=0.25, high=0.25, p=0.0, n=2)
     assert [verdict(d) for d in (same, more, less)] == ["no difference seen", "better", "worse"]
 
 
 def test_one_seed_has_no_verdict_and_a_diverged_one_no_difference():
     one = paired([0.8], [0.7])
     assert one is not None
-    assert (one["low"], one["high"], one["p"], verdict(one)) == (None, None, None, "")
+    assert (one.low, one.high, one.p, verdict(one)) == (None, None, None, "")
     assert paired([0.8, None], [0.7, 0.6]) is None
     assert verdict(None) == ""
 
 
 def test_means_over_seeds():
-    assert spread([0.2, 0.4, 0.9]) == {"mean": 0.5, "std": pytest.approx(math.sqrt(0.13)), "values": [0.2, 0.4, 0.9]}
-    assert spread([0.5])["std"] is None
-    assert spread([0.5, None]) == {"mean": None, "std": None, "values": [0.5, None]}
+    assert spread([0.2, 0.4, 0.9]) == Spread(0.5, pytest.approx(math.sqrt(0.13)), [0.2, 0.4, 0.9])
+    assert spread([0.5]).std is None
+    assert spread([0.5, None]) == Spread(None, None, [0.5, None])
 
 
 def test_what_it_takes_to_reach_a_target():

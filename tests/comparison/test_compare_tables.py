@@ -14,7 +14,7 @@ from rich.console import Console
 
 from helpers.commands import good
 from helpers.comparisons import TINY, found
-from helpers.studies import study
+from helpers.studies import study, typed
 from holdfast.cli.compare import view
 from holdfast.cli.terminal_table import fit, folded
 from holdfast.comparison.export import escaped
@@ -45,14 +45,14 @@ def test_tables_hold_the_same_numbers():
 @pytest.mark.parametrize("diverged", [False, True])
 def test_a_narrow_terminal_breaks_no_number(width: int, diverged: bool):
     record = made_up(diverged)
-    for table in tables(record)[:3]:
+    for table in tables(typed(record))[:3]:
         console = Console(width=width, file=StringIO())
         fitted = fit(table, width)
         console.print(view(fitted))
         lines = console.file.getvalue().splitlines()
         assert max(map(len, lines)) <= width
-        shown = [name for name in table.head if name not in fitted.without]
-        assert set(fitted.without) <= set(table.spare)
+        shown = [name for name in table.head if name not in fitted.left_out]
+        assert set(fitted.left_out) <= set(table.spare)
         assert fitted.table.head == shown
         for row in table.rows:
             for name, cell in zip(table.head[1:], row[1:], strict=True):
@@ -66,7 +66,7 @@ def test_a_narrow_terminal_breaks_no_number(width: int, diverged: bool):
 @pytest.mark.parametrize(("width", "words"), [(70, "none seen"), (80, "none seen"), (200, "no difference seen")])
 def test_a_verdict_is_never_broken(width: int, words: str):
     console = Console(width=width, file=StringIO())
-    console.print(view(fit(tables(made_up())[0], width)))
+    console.print(view(fit(tables(typed(made_up()))[0], width)))
     rows = [line for line in console.file.getvalue().splitlines() if "[" in line]
     assert len(rows) == 2
     assert all(row.endswith(f"  {words}") for row in rows), rows
@@ -80,11 +80,11 @@ def test_names_of_methods_break_between_their_parts():
 
 @pytest.mark.parametrize("width", [70, 80, 100])
 def test_a_name_keeps_its_marks(width: int):
-    """A comma that belongs to a part stands behind it, and not in a line of its own."""
+    """A comma that belongs to a part follows it, and is not on a line of its own."""
     record = made_up()
     for e in record["entries"]:
         e["label"] += ", lr=0.01, split=dirichlet(0.3, balanced=true)"
-    for table in tables(record)[:3]:
+    for table in tables(typed(record))[:3]:
         console = Console(width=width, file=StringIO())
         console.print(view(fit(table, width)))
         text = console.file.getvalue()
@@ -94,15 +94,15 @@ def test_a_name_keeps_its_marks(width: int):
 
 
 def test_at_80_columns_nothing_is_left_out():
-    assert [fit(table, 80).without for table in tables(made_up())[:3]] == [[], [], []]
+    assert [fit(table, 80).left_out for table in tables(typed(made_up()))[:3]] == [[], [], []]
 
 
 def test_what_a_narrow_terminal_leaves_out_is_named(monkeypatch: pytest.MonkeyPatch):
     args = ("compare", "fedavg", "fedbug(0.4)+scaffold", *TINY, "--seeds", "2", "--out", "here")
     monkeypatch.setenv("COLUMNS", "50")
     said = good(*args).err
-    assert "left out in so narrow a terminal: p" in said
-    assert "here/compare.md has them" in said
+    assert "columns left out because the terminal is narrow: p" in said
+    assert "; see here/compare.md\n" in said
     final = found("here")["entries"][1]["accuracy"]["final"]
     assert f"{100 * final['mean']:.2f} ± {100 * final['std']:.2f}" in said
     monkeypatch.setenv("COLUMNS", "150")

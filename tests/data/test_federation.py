@@ -1,4 +1,4 @@
-"""Who holds what: public data, normalisation, augmentation, and bad data at the door."""
+"""A federation: public data, normalisation, augmentation, and bad data."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import holdfast
-from holdfast import DataSet, HoldfastError, federate
+from helpers.exact_errors import raises_exactly
+from holdfast import DataSet, federate
 from holdfast.core import rng
 from holdfast.data.augment import PADDING, crop_and_flip
-from holdfast.data.federation import hold_out
+from holdfast.data.federation import choose_public
 
 DIGITS = holdfast.load("digits")
 
@@ -39,12 +40,12 @@ def test_public_data_are_stratified_and_belong_to_no_client(split: str):
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=60).map(np.array), st.floats(0.01, 0.99), st.integers(0, 99))
 def test_of_every_class_the_same_share_and_at_least_one(labels: np.ndarray, fraction: float, seed: int):
-    held = hold_out(labels, fraction, seed)
+    held = choose_public(labels, fraction, seed)
     assert len(set(held.tolist())) == len(held)
     for c in np.unique(labels):
         n, own = (labels == c).sum(), (labels[held] == c).sum()
         assert own == max(1, round(fraction * n))
-    assert np.array_equal(held, hold_out(labels, fraction, seed))
+    assert np.array_equal(held, choose_public(labels, fraction, seed))
 
 
 def test_public_data_depend_on_the_seed_and_come_in_batches():
@@ -65,7 +66,7 @@ def test_without_public_data_everything_is_dealt():
 
 @pytest.mark.parametrize("public", [-0.1, 1.0, 2.0])
 def test_a_public_share_out_of_range(public: float):
-    with pytest.raises(HoldfastError, match="public"):
+    with raises_exactly(f"public must be a fraction in (0, 1), not {public:g}; use one such as 0.05"):
         federate(DIGITS, "iid", public=public)
 
 
@@ -169,19 +170,45 @@ def test_augmented_training_is_alike_in_both_engines_and_unlike_plain_training()
 
 def test_only_images_can_be_augmented():
     data = holdfast.from_arrays(torch.randn(20, 4), torch.arange(20) % 2, name="rows")
-    with pytest.raises(HoldfastError, match=r"rows.*\(4,\)"):
+    with raises_exactly("augmentation needs images, but the samples of rows have shape (4,); turn augment off"):
         federate(data, "iid", clients=2, augment=True)
 
 
-# -- at the door --------------------
+# -- bad data --------------------
 @pytest.mark.parametrize("label", [-1, 4])
 @pytest.mark.parametrize("which", ["y", "test_y"])
 def test_a_label_without_a_class(label: int, which: str):
     data = image_data()
     labels = getattr(data, which).clone()
     labels[3] = label
-    with pytest.raises(HoldfastError, match="labels of images"):
+    part = "training" if which == "y" else "test"
+    with raises_exactly(
+        f"the {part} labels of images are {min(label, 0)} to {max(label, 3)}, expected 0 to 3; "
+        "number the classes from 0"
+    ):
         federate(replace(data, **{which: labels}), "iid", clients=2)
+
+
+@pytest.mark.parametrize("which", ["x", "test_x"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite(which: str, value: float):
+    data = image_data(torch.float32)
+    images = getattr(data, which).clone()
+    images[3, 1, 2, 0] = value
+    part = "training" if which == "x" else "test"
+    with raises_exactly(f"the {part} data of images has NaN or infinite numbers, first in sample 3; clean it"):
+        federate(replace(data, **{which: images}), "iid", clients=2)
+
+
+def test_an_empty_test_set():
+    data = image_data()
+    with raises_exactly("the test data of images is empty; give at least one sample"):
+        federate(replace(data, test_x=data.test_x[:0], test_y=data.test_y[:0]), "iid", clients=2)
+
+
+def test_only_a_data_set_can_be_dealt():
+    with raises_exactly("federate needs a data set, not a str; use load('digits') or from_arrays(x, y)"):
+        federate("digits")
 
 
 def test_a_federation_says_how_large_it_is():

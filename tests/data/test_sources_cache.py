@@ -11,7 +11,7 @@ import torch
 
 from helpers.data_files import RNG, idx, same, write_cifar10, write_idx
 from holdfast.data import cache
-from holdfast.data.prepare import hold_out, moments
+from holdfast.data.prepare import hold_out_test, moments
 from holdfast.data.sources import SourceStatus, listing, load
 
 
@@ -25,7 +25,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_hold_out_is_stratified_and_partitions() -> None:
     y = torch.tensor([0] * 50 + [1] * 10 + [2] * 2 + [3])
-    train, test = hold_out(y, 0.2)
+    train, test = hold_out_test(y, 0.2)
     assert torch.equal(torch.cat([train, test]).sort().values, torch.arange(63))
     assert torch.bincount(y[test], minlength=4).tolist() == [10, 2, 1, 0]
 
@@ -61,7 +61,7 @@ def mnist(tmp_path: Path) -> Path:
 
 def test_the_second_load_decodes_nothing(mnist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load("mnist", mnist)
-    monkeypatch.setattr("holdfast.data.idx.read_idx", None)
+    monkeypatch.setattr("holdfast.data.sources.mnist.read_idx", None)
     second = load("mnist", mnist)
     assert same(first, second)
     assert first.classes == second.classes

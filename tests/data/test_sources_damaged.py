@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import re
 import shutil
 import struct
 import sys
@@ -19,11 +20,11 @@ import pytest
 from helpers.data_files import RNG, batch, idx, number, python2_dict, word, write_cifar10, write_idx, write_images
 from helpers.places import SHARED
 from holdfast.core.errors import HoldfastError
-from holdfast.data.cifar import read_batch
-from holdfast.data.idx import read_idx
-from holdfast.data.images import decode_images
-from holdfast.data.pickles import read_pickle
+from holdfast.data.formats.idx import read_idx
+from holdfast.data.formats.images import decode_images
+from holdfast.data.formats.pickles import read_pickle
 from holdfast.data.sources import load
+from holdfast.data.sources.cifar import read_batch
 
 MNIST = SHARED / "MNIST" / "raw"
 IMAGES = idx(np.arange(2 * 28 * 28, dtype=np.uint8).reshape(2, 28, 28))
@@ -35,15 +36,19 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
 
 
+AGAIN = "delete it and download it again"
+GZIP = rf"not a complete gzip or IDX file \(.+\); {AGAIN}"
+CONTENT = rf"its '(?:data|labels)' must be (?:bytes|a list) .+, not .+; {AGAIN}"
+PICKLE = rf"refused, since it contains .+, which no CIFAR file does; {AGAIN}|not a complete pickle \(\w+\); {AGAIN}"
+
+
 @contextmanager
-def one_line(file: Path, what: str = "") -> Iterator[None]:
-    """The block must fail with one line that names the file."""
+def one_line(file: Path, problem: str) -> Iterator[None]:
+    """The block must fail with one line: the file, and a problem that this pattern describes as a whole."""
     with pytest.raises(HoldfastError) as caught:
         yield
     message = str(caught.value)
-    assert str(file) in message
-    assert what in message
-    assert "\n" not in message
+    assert re.fullmatch(f"{re.escape(str(file))}: (?:{problem})", message), message
 
 
 @contextmanager
@@ -60,31 +65,40 @@ def little_memory(most: int = 8 << 20) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("content", "problem"),
     [
-        (b"", "wrong magic"),
-        (b"\x00\x00\x08\x01" + IMAGES[4:], "wrong magic"),
-        (b"\x00\x00\x0d\x03" + IMAGES[4:], "wrong magic"),
-        (IMAGES[:10], "truncated"),
-        (IMAGES[:-1], "truncated"),
-        (IMAGES + b"\x00", "longer"),
-        (b"\x00\x00\x08\x03" + struct.pack(">3I", 10**4, 10**4, 10**4), "claims 1000000000000 bytes"),
-        (b"\x00\x00\x08\x03" + struct.pack(">3I", 0, 28, 28), "claims 0 bytes"),
-        (b"\x00\x00\x08\x03" + struct.pack(">3I", 2**20, 28, 28), "truncated"),
+        (b"", "it starts with nothing, expected 00 00 08 03"),
+        (b"\x00\x00\x08\x01" + IMAGES[4:], "it starts with 00 00 08 01, expected 00 00 08 03"),
+        (b"\x00\x00\x0d\x03" + IMAGES[4:], "it starts with 00 00 0d 03, expected 00 00 08 03"),
+        (IMAGES[:10], "truncated in its header"),
+        (IMAGES[:-1], "truncated, expected 1568 bytes after the header"),
+        (IMAGES + b"\x00", "longer than its header says, expected 1568 bytes after the header"),
+        (
+            b"\x00\x00\x08\x03" + struct.pack(">3I", 10**4, 10**4, 10**4),
+            "its header claims 1000000000000 bytes, expected 1 to 2147483648",
+        ),
+        (
+            b"\x00\x00\x08\x03" + struct.pack(">3I", 0, 28, 28),
+            "its header claims 0 bytes, expected 1 to 2147483648",
+        ),
+        (
+            b"\x00\x00\x08\x03" + struct.pack(">3I", 2**20, 28, 28),
+            "truncated, its header claims 822083584 bytes",
+        ),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_idx_files_that_are_wrong(tmp_path: Path, content: bytes, what: str, packed: bool) -> None:
+def test_idx_files_that_are_wrong(tmp_path: Path, content: bytes, problem: str, packed: bool) -> None:
     file = tmp_path / ("images.gz" if packed else "images")
     file.write_bytes(gzip.compress(content) if packed else content)
-    with one_line(file, what), little_memory():
+    with one_line(file, f"{problem}; {AGAIN}"), little_memory():
         read_idx(file, 3)
 
 
 def test_a_gzip_bomb_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "images.gz"
     file.write_bytes(gzip.compress(IMAGES + bytes(64 << 20)))
-    with one_line(file, "longer"), little_memory():
+    with one_line(file, f"longer than its header says, expected 1568 bytes after the header; {AGAIN}"), little_memory():
         read_idx(file, 3)
 
 
@@ -94,7 +108,7 @@ def test_gzip_damage(tmp_path: Path, where: int) -> None:
     content[where] ^= 0xFF
     file = tmp_path / "images.gz"
     file.write_bytes(content)
-    with one_line(file):
+    with one_line(file, GZIP):
         read_idx(file, 3)
 
 
@@ -109,13 +123,18 @@ def test_damaged_copies_of_the_real_files(tmp_path: Path, part: str) -> None:
     content = file.read_bytes()
     os.chmod(file, 0o644)
     file.write_bytes(content[: len(content) // 2])
-    with one_line(file):
+    with one_line(file, GZIP):
         load("mnist", tmp_path)
     file.write_bytes(content[:2000] + bytes([content[2000] ^ 1]) + content[2001:])
-    with one_line(file):
+    length = r"(?:truncated|longer than its header says), expected \d+ bytes after the header"
+    with one_line(file, f"{GZIP}|{length}; {AGAIN}"):
         load("mnist", tmp_path)
     file.write_bytes((MNIST / f"train-{part}-ubyte.gz").read_bytes())
-    with one_line(folder / "t10k-labels-idx1-ubyte.gz", "60000"):
+    counts = "60000 labels for the 10000 images" if part.startswith("labels") else "10000 labels for the 60000 images"
+    with one_line(
+        folder / "t10k-labels-idx1-ubyte.gz",
+        rf"{counts} of t10k-images-idx3-ubyte\.gz; delete both files and download them again",
+    ):
         load("mnist", tmp_path)
     file.write_bytes(content)
     assert len(load("mnist", tmp_path).test_y) == 10000
@@ -126,11 +145,11 @@ def test_idx_values_that_are_wrong(tmp_path: Path) -> None:
     write_idx(folder, ("train", "t10k"), 10, packed=False)
     labels = folder / "train-labels-idx1-ubyte"
     labels.write_bytes(idx(np.full(20, 10, np.uint8)))
-    with one_line(labels, "labels 10 to 10, expected 0 to 9"):
+    with one_line(labels, f"labels 10 to 10, expected 0 to 9; {AGAIN}"):
         load("mnist", tmp_path)
     images = folder / "train-images-idx3-ubyte"
     images.write_bytes(idx(np.zeros((20, 8, 8), np.uint8)))
-    with one_line(images, "expected 28x28"):
+    with one_line(images, f"images of 8x8 pixels, expected 28x28; {AGAIN}"):
         load("mnist", tmp_path)
 
 
@@ -184,7 +203,7 @@ def test_hostile_pickles_are_refused(tmp_path: Path, name: str) -> None:
     marker, file = tmp_path / "marker", tmp_path / "data_batch_1"
     file.write_bytes(hostile(marker)[name])
     before = set(sys.modules)
-    with one_line(file), little_memory(32 << 20):
+    with one_line(file, PICKLE + "|" + CONTENT), little_memory(32 << 20):
         read_batch(file, "labels", 10)
     assert not marker.exists()
     assert set(sys.modules) == before
@@ -193,7 +212,7 @@ def test_hostile_pickles_are_refused(tmp_path: Path, name: str) -> None:
 def test_the_refusal_names_the_global(tmp_path: Path) -> None:
     file = tmp_path / "data_batch_1"
     file.write_bytes(pickle.dumps({"data": _Call(os.system, "true")}))
-    with one_line(file, "system'"):
+    with one_line(file, rf"refused, since it contains the global '\w+\.system', which no CIFAR file does; {AGAIN}"):
         read_pickle(file)
 
 
@@ -208,20 +227,20 @@ def test_a_stand_in_cannot_be_changed_by_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "columns", "what"),
+    ("labels", "columns", "problem"),
     [
-        ([0, 10], 3072, "outside 0 to 9"),
-        ([0, -1], 3072, "outside"),
-        ([1], 3072, "1 labels"),
-        ([1, 2], 3071, "[2, 3071]"),
+        ([0, 10], 3072, "a label is outside 0 to 9"),
+        ([0, -1], 3072, "a label is outside 0 to 9"),
+        ([1], 3072, "1 labels for 2 images"),
+        ([1, 2], 3071, r"its 'data' must be bytes \[n, 3072\], not uint8 \[2, 3071\]"),
     ],
 )
-def test_batches_with_wrong_content(tmp_path: Path, labels: list[int], columns: int, what: str) -> None:
+def test_batches_with_wrong_content(tmp_path: Path, labels: list[int], columns: int, problem: str) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     write_cifar10(folder)
     file = folder / "data_batch_3"
     file.write_bytes(batch(np.zeros((2, columns), np.uint8), labels))
-    with one_line(file, what):
+    with one_line(file, f"{problem}; {AGAIN}"):
         load("cifar10", tmp_path)
 
 
@@ -229,7 +248,7 @@ def test_class_names_that_are_wrong(tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     write_cifar10(folder)
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": ["one"]}, 2))
-    with one_line(folder / "batches.meta", "10 names"):
+    with one_line(folder / "batches.meta", f"its 'label_names' must be 10 names, not list; {AGAIN}"):
         load("cifar10", tmp_path)
 
 
@@ -249,7 +268,7 @@ def test_damaged_images(tmp_path: Path) -> None:
         b"GIF89a" + content,
     ):
         file.write_bytes(damaged)
-        with one_line(file):
+        with one_line(file, r"not a complete image \(\w+\); replace or delete it"):
             load(f"folder('{tmp_path}')")
 
 
@@ -263,7 +282,7 @@ def test_an_image_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
     content = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1 << 20))) + chunk(b"IEND", b"")
     file = tmp_path / "bomb.png"
     file.write_bytes(content)
-    with one_line(file), little_memory():
+    with one_line(file, r"not a complete image \(\w+\); replace or delete it"), little_memory():
         decode_images([file])
 
 

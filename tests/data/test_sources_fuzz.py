@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from helpers.data_files import batch, idx, write_idx, write_images
 from holdfast.core.errors import HoldfastError
-from holdfast.data.cifar import read_batch
-from holdfast.data.idx import read_idx
-from holdfast.data.images import annotated, decode_images
+from holdfast.data.formats.idx import read_idx
+from holdfast.data.formats.images import decode_images
 from holdfast.data.sources import load
+from holdfast.data.sources.cifar import read_batch
+from holdfast.data.sources.tiny_imagenet import annotated_images
 
 BATCH = batch(np.arange(2 * 3072).astype(np.uint8).reshape(2, 3072), [3, 9])
 FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -145,7 +146,7 @@ def test_fuzz_annotations(tmp_path: Path, content: bytes) -> None:
         (tmp_path / "images" / f"{i}.JPEG").touch()
     file = tmp_path / "val_annotations.txt"
     file.write_bytes(content)
-    found = answer(file, lambda: annotated(tmp_path, ["n01", "n02"]))
+    found = answer(file, lambda: annotated_images(tmp_path, ["n01", "n02"]))
     for path, label in found or ():
         assert path.parent == tmp_path / "images"
         assert path.is_file()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import tracemalloc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +15,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import holdfast.data.splits
+from helpers.exact_errors import raises_exactly
 from holdfast.core.errors import HoldfastError
+from holdfast.core.params import param
+from holdfast.data.count_tables import apportion, fit_sizes, raise_to_minimum
 from holdfast.data.feature_noise import perturb
-from holdfast.data.splits import Deal, Dirichlet, FeatureNoise, Quantity, deal, read, splits
-from holdfast.data.splits.base import stream
-from holdfast.data.splits.count_tables import fitted, lifted, shares
-from holdfast.data.splits.fill import filled
+from holdfast.data.split import FeatureSplit, LabelSplit, OwnerSplit, SizeSplit, stream
+from holdfast.data.splits import ClientNoise, Deal, deal, read, splits
+from holdfast.data.splits._filling import fill_clients
+from holdfast.data.splits.dirichlet import Dirichlet
+from holdfast.data.splits.iid import Iid
+from holdfast.data.splits.noise import FeatureNoise
+from holdfast.data.splits.quantity import Quantity
 
 SETTINGS = settings(max_examples=40, deadline=None)
 SEEDS = st.integers(0, 2**64)
@@ -180,8 +191,17 @@ def test_noise_levels():
 
 
 def test_every_split_has_a_name_and_a_page_of_its_own():
-    assert sorted(splits()) == ["classes", "dirichlet", "given", "iid", "noise", "quantity", "shards"]
-    assert all(kind.__doc__ for kind in splits().values())
+    known = {name: kind for name, kind in splits().items() if kind.__module__.startswith("holdfast.")}
+    assert sorted(known) == ["classes", "dirichlet", "given", "iid", "noise", "quantity", "shards"]
+    assert all(kind.__doc__ for kind in known.values())
+    assert {kind.slot for kind in known.values()} == {"labels", "sizes", "features"}
+
+
+def test_a_new_split_is_one_new_file():
+    """Every file of the folder that is no helper holds a split, and nothing else in the package names one."""
+    folder = Path(holdfast.data.splits.__file__).parent
+    files = {file.stem for file in folder.glob("*.py") if not file.stem.startswith("_")}
+    assert {kind.__module__.rpartition(".")[2] for kind in splits().values() if "holdfast." in kind.__module__} == files
 
 
 # -------------------------------------------------------------------------------------------- hand cases
@@ -230,7 +250,7 @@ def test_filling_is_the_dealing_loop():
             left[c] -= 1
         return table
 
-    tables = np.array([filled(sizes, mixes, counts, stream(s, "fast")) for s in range(1500)])
+    tables = np.array([fill_clients(sizes, mixes, counts, stream(s, "fast")) for s in range(1500)])
     slow = np.array([loop(stream(s, "slow")) for s in range(1500)])
     assert (tables.sum(axis=2) == sizes).all()
     assert (tables.sum(axis=1) == counts).all()
@@ -251,7 +271,7 @@ def test_fitting_keeps_odds_ratios_and_reaches_the_margins():
     plan = rng.random((6, 4)) + 0.05
     plan *= 100 / plan.sum(axis=0)
     sizes = np.array([10.0, 20, 150, 90, 50, 80])
-    out = fitted(plan, sizes)
+    out = fit_sizes(plan, sizes)
     np.testing.assert_allclose(out.sum(axis=0), 100)
     np.testing.assert_allclose(out.sum(axis=1), sizes, atol=0.5)
     odds = [np.log(t[1:, 1:] * t[:1, :1] / (t[1:, :1] * t[:1, 1:])) for t in (plan, out)]
@@ -275,7 +295,7 @@ def test_label_and_quantity_skew_together():
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(0, 100), st.floats(0, 0.999))
 def test_shares_lose_nothing(weights, total, offset):
     w = np.array(weights, dtype=float)
-    got = shares(w, total, offset)
+    got = apportion(w, total, offset)
     assert got.sum() == total
     if w.sum() > 0:
         assert (np.abs(got - total * w / w.sum()) < 1 + 1e-9).all()
@@ -285,7 +305,7 @@ def test_shares_lose_nothing(weights, total, offset):
 def test_lifting_gives_clients_their_own_classes_first():
     table = np.array([[0, 0], [50, 50], [30, 70]])
     plan = np.array([[0.0, 0.2], [50, 50], [30, 70]])
-    out = lifted(table, plan, 5, False, stream(0, "test"))
+    out = raise_to_minimum(table, plan, 5, False, stream(0, "test"))
     assert out[0].tolist() == [0, 5]
     assert out.sum(axis=0).tolist() == [80, 120]
 
@@ -312,53 +332,181 @@ def test_100_000_clients_on_50_000_samples(split):
 
 
 @pytest.mark.parametrize(
-    ("split", "clients", "words"),
+    ("split", "clients", "message"),
     [
-        ("dirichlet(0.3)+shards(2)", 5, r"dirichlet\(alpha=0.3\) and shards\(s=2\) both set the labels"),
-        ("iid+iid", 5, "iid and iid both"),
-        ("noise(1)+noise(2)", 5, "both set the features"),
-        ("given+quantity(1)", 5, "given fixes who owns each sample"),
-        ("given", 5, "no groups"),
-        ("dirichlet(0.3, balanced=true)+quantity(1)", 5, "equal client sizes"),
-        ("dirichlet(0.3, balanced=true)", 101, "use at most 100 clients"),
-        ("shards(30)", 5, "150 shards, but there are only 100 samples; use at most 3 clients"),
-        ("classes(11)", 5, "only 10 classes; use n of at most 10"),
-        ("classes(1)", 5, "cover only 5 of 10 classes.* at least 2 or at least 10 clients"),
-        ("classes(2)", 60, "10 samples for the 12 clients that hold it"),
-        ("dirichlet(0.3, min_size=30)", 5, "smallest client reaches 20; lower min_size to 20 or use at most 3"),
-        ("dirichlet(0)", 5, "alpha must be a number"),
-        ("dirichlet", 5, "alpha is needed"),
-        ("shards(0)", 5, "s must be a whole number at least 1"),
-        ("noise(0.1, mask=2)", 5, r"mask must be a number in \[0, 1\]"),
-        ("noise(0.1, spread=wild)", 5, "one of fixed, ramp, drawn"),
-        ("dirichle(0.3)", 5, "did you mean dirichlet"),
-        ("iid", 0, "clients must be at least 1"),
+        (
+            "dirichlet(0.3)+shards(2)",
+            5,
+            "dirichlet(alpha=0.3) and shards(s=2) both set the labels of a split; keep one of them",
+        ),
+        ("iid+iid", 5, "iid and iid both set the labels of a split; keep one of them"),
+        (
+            "noise(1)+noise(2)",
+            5,
+            "noise(sigma=1.0) and noise(sigma=2.0) both set the features of a split; keep one of them",
+        ),
+        ("given+quantity(1)", 5, "given and quantity(alpha=1.0) both set the sizes of a split; keep one of them"),
+        ("iid+given", 5, "iid and given both set the labels of a split; keep one of them"),
+        ("given", 5, "given: this data has no groups; use a split such as iid or dirichlet(0.3)"),
+        (
+            "dirichlet(0.3, balanced=true)+quantity(1)",
+            5,
+            "dirichlet(alpha=0.3, balanced=true) and quantity(alpha=1.0) both set the sizes of a split; "
+            "keep one of them",
+        ),
+        (
+            "dirichlet(0.3, balanced=true)",
+            101,
+            "dirichlet(alpha=0.3, balanced=true): 100 samples cannot give 101 clients equal sizes; "
+            "use at most 100 clients",
+        ),
+        (
+            "shards(30)",
+            5,
+            "shards(s=30): 5 clients need 150 shards, but there are only 100 samples; use at most 3 clients",
+        ),
+        ("classes(11)", 5, "classes(n=11): the data has only 10 classes; use n of at most 10"),
+        (
+            "classes(1)",
+            5,
+            "classes(n=1): 5 clients hold only 5 of 10 classes; use n of at least 2 or at least 10 clients",
+        ),
+        (
+            "classes(2)",
+            60,
+            "classes(n=2): class 0 has 10 samples for the 12 clients that hold it; use fewer clients or a smaller n",
+        ),
+        (
+            "dirichlet(0.3, min_size=30)",
+            5,
+            "dirichlet(alpha=0.3, min_size=30): min_size=30 is not possible, the smallest client gets 20; "
+            "lower min_size to 20 or use at most 3 clients",
+        ),
+        ("iid", 0, "clients must be at least 1, not 0; use one or more clients"),
     ],
 )
-def test_errors_name_the_offender_and_the_remedy(split, clients, words):
-    with pytest.raises(HoldfastError, match=words) as error:
+def test_errors_name_the_offender_and_the_remedy(split, clients, message):
+    with raises_exactly(message):
         deal(split, TENS[:100], clients, 0)
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [
+        ("dirichlet(0)", "alpha must be a number"),
+        ("dirichlet", "alpha is needed"),
+        ("shards(0)", "s must be a whole number at least 1"),
+        ("noise(0.1, mask=2)", r"mask must be a number in \[0, 1\]"),
+        ("noise(0.1, spread=wild)", "one of fixed, ramp, drawn"),
+        ("dirichle(0.3)", "did you mean dirichlet"),
+    ],
+)
+def test_parameters_and_names_are_checked(split, words):
+    with pytest.raises(HoldfastError, match=words) as error:
+        deal(split, TENS[:100], 5, 0)
     assert "\n" not in str(error.value)
 
 
 def test_min_size_never_breaks_the_classes_of_a_client():
     """The client of the small class may get no other, so it stays small: an error, not a broken promise."""
     labels = np.repeat([0, 1], [4, 96])
-    with pytest.raises(HoldfastError, match="min_size=10 cannot be kept, the smallest client reaches 4"):
+    with raises_exactly(
+        "classes(n=1) + quantity(alpha=1.0, min_size=10): min_size=10 is not possible, the smallest client gets 4; "
+        "lower min_size to 4"
+    ):
         deal("classes(1)+quantity(1, min_size=10)", labels, 2, 0)
 
 
 def test_given_needs_one_client_per_group():
-    with pytest.raises(HoldfastError, match="3 groups; use clients=3, not 4"):
+    with raises_exactly("given: the data has 3 groups; use clients=3, not 4"):
         deal("given", TENS[:6], 4, 0, np.array([5, 5, 9, 9, 1, 1]))
-    with pytest.raises(HoldfastError, match=r"\[6\], not \[2\]"):
+    with raises_exactly("given: groups must have one number per sample, shape [6], not [2]; reshape them"):
         deal("given", TENS[:6], 2, 0, np.array([5, 9]))
 
 
-@pytest.mark.parametrize("labels", [np.array([]), np.array([0, -1]), np.array([0.5]), np.zeros((2, 2), dtype=int)])
-def test_labels_must_be_labels(labels):
-    with pytest.raises(HoldfastError, match="one whole number"):
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        (np.array([]), "float64 [0]"),
+        (np.array([0, -1]), "negative numbers"),
+        (np.array([0.5]), "float64 [1]"),
+        (np.zeros((2, 2), dtype=int), "int64 [2, 2]"),
+    ],
+)
+def test_labels_must_be_labels(labels, kind):
+    with raises_exactly(f"a split needs one whole number from 0 per sample, not {kind}; convert the labels"):
         deal("iid", labels, 2, 0)
+
+
+# ------------------------------------------------------------------------------------- user-written splits
+
+
+@pytest.fixture
+def _forget_classes() -> Iterator[None]:
+    """Classes that a test defines are not known to the tests after it."""
+    yield
+    gc.collect()
+
+
+@pytest.mark.usefixtures("_forget_classes")
+def test_a_user_may_write_a_split_for_every_slot():
+    @dataclass(frozen=True)
+    class FirstClient(LabelSplit):
+        """All samples to the first client."""
+
+        name = "test-first"
+
+        def plan(self, counts, clients, rng):
+            return self.table(counts, clients, rng).astype(np.float64)
+
+        def table(self, counts, clients, rng):
+            return np.vstack([counts, np.zeros((clients - 1, len(counts)), dtype=np.int64)])
+
+    @dataclass(frozen=True)
+    class Doubling(SizeSplit):
+        """Each client twice as large as the one before, and none below ``floor``."""
+
+        name = "test-doubling"
+        floor: int = param(0, "minimum number of samples per client", low=0)
+
+        @property
+        def smallest_client(self):
+            return self.floor
+
+        def reshape(self, plan, rng):
+            share = 2.0 ** np.arange(len(plan))
+            return fit_sizes(plan, share / share.sum() * plan.sum())
+
+    @dataclass(frozen=True)
+    class Shift(FeatureSplit):
+        """A constant shift."""
+
+        name = "test-shift"
+
+        def draw(self, clients, seed):
+            return ClientNoise(np.zeros(clients, np.float32), 1.5, 1.0, seed)
+
+    @dataclass(frozen=True)
+    class RoundRobin(OwnerSplit):
+        """Sample k to client k modulo N."""
+
+        name = "test-robin"
+
+        def owners(self, groups, samples, clients):
+            return np.arange(samples) % clients
+
+    assert deal("test-first", TENS, 3, 0).sizes.tolist() == [1000, 0, 0]
+    assert deal("test-doubling", TENS, 3, 0).sizes.tolist() == pytest.approx([143, 286, 571], abs=10)
+    assert deal("test-doubling(200)", TENS, 3, 0).sizes.min() >= 200
+    assert deal("test-robin", TENS, 3, 0).sizes.tolist() == [334, 333, 333]
+    both = deal("dirichlet(0.5)+test-shift", TENS, 3, 0)
+    assert both.noise.mean == 1.5
+    assert same(both, deal("dirichlet(0.5)", TENS, 3, 0))
+    assert str(Shift() + Iid() + Doubling(5)) == "iid + test-doubling(floor=5) + test-shift"
+    with raises_exactly("test-robin and test-doubling both set the sizes of a split; keep one of them"):
+        read("test-robin+test-doubling")
+    with raises_exactly("test-doubling and quantity(alpha=1.0) both set the sizes of a split; keep one of them"):
+        read("test-doubling+quantity(1)")
 
 
 # --------------------------------------------------------------------------------------------------- noise

@@ -9,8 +9,9 @@ import torch
 
 import holdfast
 from holdfast.engines import choose
-from holdfast.engines.choose import MANY, compiles, workers
-from holdfast.method.config import Config, read_config
+from holdfast.engines.choose import LONG_RUN, compiles, workers
+from holdfast.method.config import Config
+from holdfast.method.config_text import read_config
 
 SETTINGS = {"rounds": 2, "clients": 6, "cohort": 4, "epochs": 1, "model": "cnn(width=4)", "engine": "loop"}
 
@@ -37,7 +38,7 @@ def test_an_error_in_a_worker_reaches_the_user(monkeypatch):
     def fail(*_: object) -> None:
         raise holdfast.HoldfastError("a client fails")
 
-    monkeypatch.setattr("holdfast.engines.client_update.ClientUpdate.end", fail)
+    monkeypatch.setattr("holdfast.engines.local_training.LocalTraining.end", fail)
     with pytest.raises(holdfast.HoldfastError, match="a client fails"):
         holdfast.run("fedavg", workers=2, **SETTINGS)
 
@@ -54,10 +55,10 @@ def test_when_a_step_is_compiled(monkeypatch):
     assert not compiles(False, "cuda", 10**9)
     assert compiles(None, "cuda", 1)
     monkeypatch.setattr(choose.shutil, "which", lambda name: "/usr/bin/g++")
-    assert compiles(None, "cpu", MANY)
-    assert not compiles(None, "cpu", MANY - 1)
+    assert compiles(None, "cpu", LONG_RUN)
+    assert not compiles(None, "cpu", LONG_RUN - 1)
     monkeypatch.setattr(choose.shutil, "which", lambda name: None)
-    assert not compiles(None, "cpu", MANY)
+    assert not compiles(None, "cpu", LONG_RUN)
 
 
 def test_a_resumed_run_does_not_decide_anew(tmp_path):

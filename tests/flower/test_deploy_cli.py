@@ -18,7 +18,8 @@ from holdfast.cli.deploy import DEALT, SIMULATED, command, split
 from holdfast.cli.deployment_progress import DeploymentProgress
 from holdfast.flower.app import known
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
-from holdfast.method.config import FIELDS, Config, from_text
+from holdfast.method.config import FIELDS, Config
+from holdfast.method.config_text import setting_from_text
 
 
 def deploy(*words):
@@ -221,6 +222,6 @@ def test_the_documented_commands_are_understood(words, tmp_path, monkeypatch):
 def test_the_terms_of_the_documentation_are_those_of_the_command():
     text = (ROOT / "docs" / "deploy.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| `?([\w.]+)`? \|", text, re.MULTILINE))
-    assert {name: from_text(name, value, DEPLOYMENT_FIELDS) for name, value in rows.items()} == {
+    assert {name: setting_from_text(name, value, DEPLOYMENT_FIELDS) for name, value in rows.items()} == {
         name: f.default for name, f in DEPLOYMENT_FIELDS.items() if name != "nodes"
     }

@@ -46,8 +46,8 @@ def start(problem: str, monkeypatch: pytest.MonkeyPatch) -> Layers:
     return ref.random_layers((3, 3), seed=0)
 
 
-def dealt(t: int, cohort: Sequence[int], trip: int = 0, epochs: int = 2) -> Batches:
-    """What each client of a cohort sees in round t; on a further trip, the public data."""
+def batches_of(t: int, cohort: Sequence[int], trip: int = 0, epochs: int = 2) -> Batches:
+    """Return what each client of a cohort sees in round t; on a second trip, the public data."""
     deal, data = FEDERATION.deal, FEDERATION.data
     clients = []
     for i in cohort:
@@ -66,13 +66,13 @@ Play = Callable[[Layers, Batches, float, int, list[int]], Tensor]  # (model, bat
 
 
 def assert_follows(ran: Ran, layers: Layers, play: Play, epochs: int = 2, relative: float = 1e-12) -> None:
-    """After every round the run stands where the reference stands, which saw the same cohorts and batches."""
+    """Assert that the run has the reference's model after every round; both see the same cohorts and batches."""
     first, at = ref.flatten(layers), layers
     assert len({tuple(record.cohort) for record in ran.history}) > 1
     for record in ran.history:
         t = record.round
         lr = SETTINGS["lr"] * SETTINGS["lr_decay"] ** (t - 1)
-        w = play(at, dealt(t, record.cohort, epochs=epochs), lr, t, record.cohort)
+        w = play(at, batches_of(t, record.cohort, epochs=epochs), lr, t, record.cohort)
         moved = float((w - first).abs().max())
         assert moved > 0.02
         assert float((ran.after[t]["w"] - w).abs().max()) <= relative * moved, f"round {t}"

@@ -212,7 +212,7 @@ def fedcm(world: World, alpha: float, rho: float = 0.0) -> Tensor:
 
 
 # -- FedBug ----------------------------------------------------------------------------------------------------------
-def thawed(k: int, K: int, percent: int) -> int:
+def unfrozen(k: int, K: int, percent: int) -> int:
     """The smallest m with m/3 >= k / (P*K), at most all three layers."""
     return next((m for m in (1, 2, 3) if m * percent * K >= k * 3 * 100), 3)
 
@@ -221,19 +221,19 @@ def fedbug(world: World, percent: int, **terms: float) -> Tensor:
     """Frozen layers are tensors without a gradient, which PyTorch's own SGD leaves alone, decay and all."""
     w0 = world.start
     for _, lr, batches, p in world.rounds():
-        w0 = w0 + weighted(p, [thawing(w0, b, lr, percent, **terms) for b in batches])
+        w0 = w0 + weighted(p, [unfreezing(w0, b, lr, percent, **terms) for b in batches])
     return w0
 
 
-def thawing(
+def unfreezing(
     w0: Tensor, batches: Batches, lr: float, percent: int, *, rho=0.0, shrink=0.0, clip=0.0, decay=0.0
 ) -> Tensor:
-    """``shrink`` is weight decay that is clipped with the gradient, ``decay`` is added behind."""
+    """``shrink`` is weight decay that is clipped with the gradient, ``decay`` is added after it."""
     model = [(a.clone(), b.clone()) for a, b in layers(w0)]
     flat = [p for pair in model for p in pair]
     sgd = torch.optim.SGD(flat, lr, weight_decay=decay)
     for k, (x, y) in enumerate(batches, start=1):
-        free = thawed(k, len(batches), percent)
+        free = unfrozen(k, len(batches), percent)
         moving = [p for pair in model[:free] for p in pair]
         for p in flat:
             p.requires_grad_(any(p is q for q in moving))
@@ -281,7 +281,7 @@ def fedbug_scaffold(world: World, percent: int) -> Tensor:
             ci, w = own.get(i, torch.zeros_like(w0)), w0
             seen, times = torch.zeros_like(w0), torch.zeros_like(w0)
             for k, (x, y) in enumerate(b, start=1):
-                free = thawed(k, len(b), percent)
+                free = unfrozen(k, len(b), percent)
                 g, moves = gradient(w, x, y, free=free), (layer < free).double()
                 seen, times = seen + moves * g, times + moves
                 w = w - lr * moves * (g - ci + c)

@@ -1,8 +1,8 @@
 """The five papers as plain loops, written from their equations and independent of the holdfast package.
 
-Every function is float64, one client after the other, one mini-batch after the other, plain torch autograd: slow and
-readable on purpose. The library's parts are compared with these. Where a paper contradicts itself or says nothing the
-choice stands in the docstring; where shared/METHODS.md decides, it decides.
+Every function uses float64 and plain torch autograd, one client after the other, one mini-batch after the other: slow
+and readable on purpose. The library's parts are compared with these. Where a paper contradicts itself or is silent, the
+docstring states the choice.
 
 A network is a list of layers ``(W, b)`` with ``W`` of shape [out, in], ReLU between layers; the last layer is the
 classifier and its input is "the features". ``batches[i][e][s] = (x, y)`` is what client i sees in step s of epoch e.
@@ -84,7 +84,7 @@ def sgd(w: Tensor, like: Layers, epochs: Epochs, lr: float | Tensor, penalty: Pe
 
 
 def samples_of(epochs: Epochs) -> Pair:
-    """A client's data: the batches of its first epoch, where every sample stands once."""
+    """A client's data: the batches of its first epoch, in which every sample appears once."""
     return torch.cat([x for x, _ in epochs[0]]), torch.cat([y for _, y in epochs[0]])
 
 
@@ -134,7 +134,7 @@ def random_batches(counts: Sequence[int], epochs: int, batch: int, inputs: int, 
 # FedBug, section 4 and Appendix B: two clients, f(x) = x [a, b]^T v
 
 
-def fedbug_thawed(k: int, K: int, M: int, P: float) -> int:
+def fedbug_unfrozen(k: int, K: int, M: int, P: float) -> int:
     """Alg. 1 line 7 in exact arithmetic: m(k) = min(M, ceil(k*M / (P*K))), k = 1..K; P = 0 trains everything."""
     share = Fraction(str(P))
     if share == 0:
@@ -159,10 +159,10 @@ def fedbug_toy(
             top = v
             for k in range(1, steps + 1):
                 error = factor * (low * top - 1.0)
-                thawed = fedbug_thawed(k, steps, 2, P) if method == "fedbug" else 2 - (method == "fedbabu")
+                unfrozen = fedbug_unfrozen(k, steps, 2, P) if method == "fedbug" else 2 - (method == "fedbabu")
                 low_step, top_step = lr * error * top, lr * error * low
                 low = low - low_step
-                top = top - (top_step if thawed == 2 else 0.0)
+                top = top - (top_step if unfrozen == 2 else 0.0)
             local.append((low, top))
         (a1, v1), (b2, v2) = local
         a, b, v = (a1 + a) / 2, (b + b2) / 2, (v1 + v2) / 2
@@ -212,7 +212,7 @@ def fednlr_activations(layers: Layers, x_all: Tensor) -> list[Tensor]:
 def fednlr_conv_activation(out: Tensor, norm: tuple[int, Tensor, Tensor] | None = None, eps: float = 1e-5) -> Tensor:
     """Eq. 14 for a convolution's outputs [n, C, H, W]: channel means of the ReLU over samples and positions.
 
-    ``norm = (groups, scale, shift)`` is a group norm directly behind: it belongs to the neuron, so it comes before
+    ``norm = (groups, scale, shift)`` is a group norm directly after it: it belongs to the neuron, so it comes before
     the ReLU. Biased variance, as everywhere.
     """
     n, C, height, width = out.shape
@@ -375,7 +375,7 @@ def fednlr_theorem2_autograd(W1: Tensor, W2: Tensor, own: Tensor, x: Tensor, lr:
 
 
 def fedagg_system(phi1: Tensor, phi2: Tensor, w: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
-    """(A, b) for epochs start..L-1 of a client that stands at ``w``. phi1 is [L, P], phi2 [L+1, P] (row 0 unused)."""
+    """(A, b) for epochs start..L-1 of a client at ``w``. phi1 is [L, P], phi2 [L+1, P] (row 0 unused)."""
     L = len(phi1)
     size = L - start
     A, b = torch.zeros(size, size, dtype=phi1.dtype), torch.zeros(size, dtype=phi1.dtype)

@@ -1,4 +1,4 @@
-"""Comparisons in the form of ``compare.json``, made up: a small generator for tests of what reads them."""
+"""Made-up comparisons in the form of ``compare.json``: a small generator for tests of what reads them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.comparison.study_schema import Study
+from holdfast.core.typed_json import from_json
 from holdfast.training.drift import MEASURES
 
 SETTINGS = {"data": "digits", "split": "dirichlet(0.3)", "clients": 12, "cohort": 4, "model": "mlp"}
@@ -20,15 +22,28 @@ def study(labels: tuple[str, ...] = LABELS, seeds: int = 3, rounds: int = 20, dr
     entries = [entry(rng, label, speed, seeds, rounds, drift) for speed, label in enumerate(labels, 4)]
     for e in entries[1:]:
         gaps = np.subtract(e["accuracy"]["final"]["values"], entries[0]["accuracy"]["final"]["values"])
-        e["difference"] = {"of": "final", "mean": gaps.mean(), "low": -0.01, "high": 0.04, "p": 0.03, "n": seeds}
+        e["difference"] = {
+            "of": "final",
+            "to": labels[0],
+            "mean": gaps.mean(),
+            "low": -0.01,
+            "high": 0.04,
+            "p": 0.03,
+            "n": seeds,
+        }
     made = {
-        "format": 1, "holdfast": "0.1.0", "torch": "2.13.0", "device": "cpu", "date": "2026-11-15",
+        "format": 2, "holdfast": "0.1.0", "torch": "2.13.0", "device": "cpu", "date": "2026-11-15",
         "command": "holdfast compare " + " ".join(labels),
         "settings": SETTINGS | {"rounds": rounds},
         "seeds": list(range(seeds)), "targets": [0.6, 0.9], "classes": [f"c{c}" for c in range(10)],
         "split": {"counts": rng.integers(0, 40, (12, 10)).tolist()}, "entries": entries,
     }  # fmt: skip
     return made | other
+
+
+def typed(made: dict[str, Any]) -> Study:
+    """Return a made-up comparison as its readers get it."""
+    return from_json(Study, made)
 
 
 def entry(rng: np.random.Generator, label: str, speed: int, seeds: int, rounds: int, drift: bool) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, SeedValues, TableRecord
+from holdfast.comparison.study_schema import Spread
+from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, TableRecord
 
 NO_RUN = CellRecord("not run", "", "fedavg", "%", False, None, None)
 
@@ -16,7 +17,7 @@ def cell(ours: float | None, published: float | None, less: bool = False) -> Cel
     empty = replace(NO_RUN, published=published, less_is_better=less)
     if ours is None:
         return empty
-    runs = CellRuns("folder", {}, 4, "final", [0], [{}], 1.0, SeedValues(ours, None, [ours]))
+    runs = CellRuns("folder", {}, 4, "final", [0], [{}], 1.0, Spread(ours, None, [ours]))
     return replace(empty, status="run", runs=runs)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from holdfast import Batch, Client, DataSet, Federation, Method, Out, Part, Round, Tensors, Trip, federate, param, run
 from holdfast.data.splits import Deal
-from holdfast.runs.history import Record
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 ENGINES = ("loop", "vector")
@@ -24,7 +24,7 @@ SETTINGS = {"precision": "fp64", "lr": 0.3, "batch": 5, "epochs": 2, "rounds": 3
 
 # -- runs ------------------------------------------------------------------------------------------------------------
 class Ran(NamedTuple):
-    history: list[Record]
+    history: list[RoundRecord]
     after: list[Tensors]  # what the run knows after round 0, 1, 2, ...
 
 
@@ -47,7 +47,7 @@ def train(
 
 
 def settled(settings: dict[str, Any]) -> dict[str, Any]:
-    """The default settings with some replaced; local steps stand in for epochs."""
+    """The default settings with some replaced; local steps replace epochs."""
     chosen = SETTINGS | settings
     return {k: v for k, v in chosen.items() if k != "epochs" or chosen.get("steps") is None}
 
@@ -157,11 +157,11 @@ class Bowl(Part):
 # -- parts that fill hooks which few others fill ---------------------------------------------------------------------
 @dataclass(frozen=True)
 class Still(Part):
-    """Nobody moves after so many rounds."""
+    """No client moves after some rounds."""
 
     name = "toy-still"
 
-    after: int = param(0, "rounds in which everyone still moves", low=0)
+    after: int = param(0, "rounds in which all clients still move", low=0)
 
     def rate(self, c: Client) -> Tensor:
         return (c.round <= self.after).to(c.lr.dtype)
@@ -216,7 +216,7 @@ class Progress(Part):
 
 @dataclass(frozen=True)
 class Poison(Part):
-    """Client 1 comes back with NaN."""
+    """Client 1 returns NaN."""
 
     name = "toy-poison"
 
@@ -259,7 +259,7 @@ class Refine(Part):
 
 
 def server_round(deltas: list[list[float]], n: list[int], K: list[int], weights: list[float]) -> Round:
-    """What the server sees when clients come back with these deltas to a model of zeros."""
+    """What the server sees when clients return these deltas from a model of zeros."""
     rows = torch.tensor(deltas, dtype=torch.float64)
     return Round(
         w=torch.zeros_like(rows[0]), deltas=rows, ids=torch.arange(len(rows)), n=torch.tensor(n), K=torch.tensor(K),

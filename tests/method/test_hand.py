@@ -287,12 +287,12 @@ def blocks(K: int, M: int, share: float) -> list[int]:
         (0.2, 10, 1, [1] * 10),
     ],
 )
-def test_fedbug_thaws(share, K, M, expected):
+def test_fedbug_unfreezes(share, K, M, expected):
     assert blocks(K, M, share) == expected
 
 
 @given(percent=st.integers(1, 10_000), K=st.integers(1, 300), M=st.integers(1, 40))
-def test_fedbug_thaws_as_exact_arithmetic_says(percent, K, M):
+def test_fedbug_unfreezes_as_exact_arithmetic_says(percent, K, M):
     share = Fraction(percent, 10_000)
     assert blocks(K, M, float(share)) == [min(M, math.ceil(k * M / (share * K))) for k in range(1, K + 1)]
 
@@ -304,7 +304,7 @@ def test_fedbug_is_right_where_a_float_ceiling_is_wrong(share, K, M, k, m):
 
 
 @pytest.mark.parametrize("share", [1e-3, 1e-7, 1e-12])
-def test_fedbug_with_hardly_any_thawing_thaws_at_once(share):
+def test_fedbug_with_a_tiny_share_unfreezes_at_once(share):
     assert blocks(5, 4, share) == [4] * 5
 
 

@@ -34,7 +34,7 @@ from holdfast.engines.vector import Vector
 from holdfast.method.config import Config
 from holdfast.method.part import parts
 from holdfast.method.recipes import RECIPES
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 
 PARTS = {name: cls for name, cls in parts().items() if cls.__module__.startswith("holdfast.parts")}
 # Each method once: most recipes are one part under its paper's name.
@@ -63,7 +63,7 @@ def once(method: str, engine: str) -> Ran:
     return train(method, engine=engine, rounds=6)
 
 
-def begun(method: str, engine: str, rounds: int, **settings: object) -> Ran:
+def started(method: str, engine: str, rounds: int, **settings: object) -> Ran:
     """The first rounds of the same run: it is stopped, so that its last round is still to come."""
     left = iter(range(1, 7))
     return train(method, engine=engine, rounds=6, stop=lambda: next(left) == rounds, **settings)
@@ -117,7 +117,7 @@ def test_loop_equals_vector_on_everything_random(method):
 @every_method
 @pytest.mark.parametrize("slice", [1, 2])
 def test_slices_change_nothing(slice, method):
-    sliced = begun(method, "vector", 2, slice=slice)
+    sliced = started(method, "vector", 2, slice=slice)
     assert_close(sliced.after[2], once(method, "vector").after[2], 1e-10)
 
 
@@ -143,8 +143,10 @@ def test_a_part_may_keep_the_model_that_it_is_given(way, monkeypatch):
 
 def test_few_clients_take_a_step_of_half_the_width():
     """Where chance decides who takes part, a small rest of a cohort does not fill up a step for all."""
-    simulation = prepare(Config(clients=4, cohort=3, engine="vector"), Method.parse("fedavg"), FEDERATION, mlp())
-    local = simulation.engines[0].local
+    simulation = prepare_simulation(
+        Config(clients=4, cohort=3, engine="vector"), Method.parse("fedavg"), FEDERATION, mlp()
+    )
+    local = simulation.engines[0].training
     room = CohortShape(rows=10, slots=4, batch=5, ragged=True)
     assert [Vector(local, None, room)._width(n) for n in (1, 5, 6, 10)] == [5, 5, 10, 10]
     assert [Vector(local, 3, room)._width(n) for n in (1, 2, 3)] == [2, 2, 3]
@@ -185,7 +187,7 @@ EVERYTHING_OFF = "prox(0)+sam(0)+moon(0)+fedlc(0)+fedbug(0)+fedcm(1)+clip(1e9)+d
 @every_engine
 @pytest.mark.parametrize("method", [*neutral_parts(), *OTHERS_OFF, EVERYTHING_OFF])
 def test_strength_zero_is_fedavg(method, engine):
-    plain, neutral = once("fedavg", engine), begun(method, engine, 3)
+    plain, neutral = once("fedavg", engine), started(method, engine, 3)
     for one, other in zip(plain.after[:4], neutral.after, strict=True):
         assert torch.equal(other["w"], one["w"])
         assert torch.equal(other["served"], one["served"])
@@ -242,7 +244,7 @@ def test_permuting_clients_changes_nothing(method, engine):
     assert_close(renamed, expected, 1e-10)
 
 
-def assert_goes_on(whole: Ran, rest: Ran) -> None:
+def assert_continues(whole: Ran, rest: Ran) -> None:
     assert facts(rest) == facts(whole)
     for found, expected in zip(rest.after, whole.after[3:], strict=True):
         assert_same(found, expected)
@@ -251,21 +253,21 @@ def assert_goes_on(whole: Ran, rest: Ran) -> None:
 @every_engine
 @every_method
 def test_resuming_changes_nothing(method, engine, tmp_path):
-    begun(method, engine, 3, out=tmp_path)
-    assert_goes_on(once(method, engine), train(method, engine=engine, rounds=6, out=tmp_path, resume=True))
+    started(method, engine, 3, out=tmp_path)
+    assert_continues(once(method, engine), train(method, engine=engine, rounds=6, out=tmp_path, resume=True))
 
 
 @every_engine
 @pytest.mark.parametrize("method", SUMS)
 def test_adding_rounds_later_changes_nothing(method, engine, tmp_path):
     train(method, engine=engine, rounds=3, out=tmp_path)
-    assert_goes_on(once(method, engine), train(method, engine=engine, rounds=6, out=tmp_path, resume=True))
+    assert_continues(once(method, engine), train(method, engine=engine, rounds=6, out=tmp_path, resume=True))
 
 
 @every_engine
 @every_method
 def test_running_twice_gives_the_same_bits(method, engine):
-    first, second = once(method, engine), begun(method, engine, 2)
+    first, second = once(method, engine), started(method, engine, 2)
     assert facts(second) == facts(first)[:2]
     for found, expected in zip(second.after, first.after[:3], strict=True):
         assert_same(found, expected)

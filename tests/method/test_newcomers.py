@@ -29,14 +29,20 @@ class Nameless(holdfast.Part):
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
-        (lambda: Method((Misspelt(),)), "Misspelt fills no hook"),
-        (lambda: Method((Nameless(),)), "Nameless has no name"),
+        (
+            lambda: Method((Misspelt(),)),
+            "^the part Misspelt fills no hook: define at least one, and check the spelling of its methods$",
+        ),
+        (lambda: Method((Nameless(),)), '^the part Nameless has no name: add name = "..." to the class$'),
         (lambda: holdfast.federate("digits"), "load"),
         (lambda: holdfast.run("fedavg", holdfast.load("digits")), "federate"),
         (lambda: holdfast.run("fedavg", holdfast.federate(holdfast.load("digits")), nn.Linear), "instance"),
-        (lambda: Method.parse("FedAvg"), "did you mean fedavg[?]$"),
-        (lambda: Method.parse("fedbug(0.4"), r"expected ',' or '\)'"),
-        (lambda: Method.parse("fednlr(mu=0.5)"), "a number or a list of numbers above 1"),
+        (lambda: Method.parse("FedAvg"), "^unknown method 'FedAvg'; did you mean fedavg[?]$"),
+        (lambda: Method.parse("fedbug(0.4"), r"^cannot read 'fedbug\(0.4': expected ',' or '\)', found the end$"),
+        (
+            lambda: Method.parse("fednlr(mu=0.5)"),
+            r"^fednlr: mu must be a number or a list of numbers above 1, not \[0.5\]$",
+        ),
         (lambda: holdfast.Config(public="foo"), r"a number in \[0, 1\) or test"),
         (lambda: holdfast.run("fedavg", public="test"), "test data"),
     ],

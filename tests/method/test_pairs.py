@@ -11,13 +11,14 @@ PAGE = ROOT / "docs" / "combinations.md"
 
 
 def refusals(text: str) -> dict[str, set[str]]:
-    """What the page says each recipe is refused with."""
+    """What each method cannot be summed with, by the page."""
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
     return {name: set(others.split(", ")) - {"-"} for name, others in rows}
 
 
-def test_the_page_lists_every_recipe():
+def test_the_page_lists_every_method():
     assert list(refusals(PAGE.read_text(encoding="utf-8"))) == names()
+    assert (len(names()), len(pairs())) == (31, 465)
 
 
 @pytest.mark.parametrize("name", names())
@@ -32,7 +33,7 @@ def test_the_page_is_what_running_the_pairs_gives(name):
             assert f"`{first}+{second}`" in text
 
 
-def test_the_reason_stands_with_its_sums():
+def test_each_reason_lists_its_sums():
     text = page({("a", "b"): "no", ("a", "c"): "", ("b", "c"): "no"})
     assert "- no: `a+b`, `b+c`" in text
     assert "Of 3 pairs, 1 run and 2 are refused" in text

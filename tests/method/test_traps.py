@@ -88,7 +88,7 @@ def test_scaffold_averages_the_gradients_it_saw(other, c, engine):
 
 @every_engine
 def test_a_round_without_movement_teaches_nothing(engine):
-    # SCAFFOLD keeps its control variates; FedCM has no update to go on with.
+    # SCAFFOLD keeps its control variates; FedCM has no update to continue with.
     ran = quadratic(Still(after=1) + Scaffold() + FedCM(0.5), (4.0, 1), (8.0, 1), engine=engine, rounds=2)
     for name in ("w", "scaffold/c", "0/scaffold/c", "1/scaffold/c"):
         assert ran.after[2][name] == ran.after[1][name] != 0
@@ -215,7 +215,7 @@ def test_loop_does_not_differentiate_frozen_weights(monkeypatch):
     train(FedBug(1.0), model=model, engine="loop", batch=100, epochs=6, cohort=1, rounds=1)
     steps = notes[2 : 2 + 12]  # two when the network is looked at, then two layers in each of six steps
     assert steps[0::2] == [True] * 6
-    assert steps[1::2] == [False] * 2 + [True] * 4  # the second of three blocks thaws after a third of the steps
+    assert steps[1::2] == [False] * 2 + [True] * 4  # the second of three blocks is unfrozen after a third of the steps
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------

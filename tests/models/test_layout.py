@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from holdfast import HoldfastError, Net
+from helpers.exact_errors import raises_exactly
+from holdfast import Net
 from holdfast.models.layout import Layout
 
 CLASSES = 3
@@ -46,7 +47,7 @@ class Made:
 
     @property
     def blocks(self) -> list[list[str]]:
-        """By hand: a dense or convolutional layer with the norm behind it."""
+        """By hand: a linear or convolutional layer with the norm after it."""
         found: list[list[str]] = []
         for i, layer in enumerate(self.layers):
             own = [f"m{i}.{name}" for name, _ in layer.named_parameters()]
@@ -129,8 +130,8 @@ def test_neurons_are_rows_with_their_bias_and_norm(made: Made):
     pieces = layout.split(layout.per_neuron(values))
     for i, first, n in zip(dense, [0, *accumulate(widths)], widths, strict=False):
         expected = values[first : first + n]
-        behind = made.layers[i + 1] if i + 1 < len(made.layers) else None
-        norm = i + 1 if isinstance(behind, NORMS) else None
+        after = made.layers[i + 1] if i + 1 < len(made.layers) else None
+        norm = i + 1 if isinstance(after, NORMS) else None
         for name, piece in pieces.items():
             if name.split(".")[0] in (f"m{i}", f"m{norm}"):
                 assert torch.equal(piece.reshape(n, -1), expected[:, None].expand(n, piece.numel() // n)), name
@@ -147,7 +148,7 @@ def test_the_head_is_the_last_layer(made: Made):
 
 
 def test_a_neuron_moves_its_own_channel_and_no_other():
-    """By force: change a neuron's coordinates and see which channel behind the norm moves."""
+    """By force: change a neuron's coordinates and see which channel after the norm moves."""
     torch.manual_seed(0)
     module = nn.Sequential(
         nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(4, 4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.GroupNorm(6, 6),
@@ -157,7 +158,7 @@ def test_a_neuron_moves_its_own_channel_and_no_other():
     x = torch.randn(2, 2, 4, 4)
 
     def outputs(w: Tensor) -> list[Tensor]:
-        """What the three layers say behind their norms, [batch, channels, positions]."""
+        """What the three layers return after their norms, [batch, channels, positions]."""
         module.load_state_dict(net.layout.split(w))
         with torch.no_grad():
             return [module[:2](x).flatten(2), module[:5](x).flatten(2), module(x)[..., None]]
@@ -233,13 +234,19 @@ def test_a_module_may_declare_units():
         assert set(piece.flatten().tolist()) == {5.0 if name.startswith("a.") else 6.0}
 
 
-@pytest.mark.parametrize(("units", "odd"), [([["a"], ["b"]], "head"), ([["a", "b"], ["b", "head"]], "b")])
+@pytest.mark.parametrize(
+    ("units", "odd"),
+    [([["a"], ["b"]], "'head.bias' in no block"), ([["a", "b"], ["b", "head"]], "'b.weight' more than once")],
+)
 def test_units_must_name_every_parameter_once(units: list[list[str]], odd: str):
-    with pytest.raises(HoldfastError, match=rf"stage.*'{odd}\."):
+    with raises_exactly(f"unit 'stage' of the model has the parameter {odd}; name every parameter exactly once"):
         Net(Staged({"stage": units}), (2,), CLASSES)
 
 
 def test_an_unknown_unit_is_met_with_those_there_are():
     layout = Net(Staged(), (2,), CLASSES).layout
-    with pytest.raises(HoldfastError, match=r"'block'.*layer, stage"):
+    with raises_exactly(
+        "this model has no unit 'block', only layer, stage; use one of these, or set "
+        "units = {'block': [[module names], ...]} on the module, bottom-up"
+    ):
         layout.per_block(torch.zeros(1), "block")

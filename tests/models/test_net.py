@@ -1,4 +1,4 @@
-"""A network as a function of a vector: it says what the module says, its head is found, its dropout is ours."""
+"""A network as a function of a vector: it computes what the module computes, finds its head, replaces its dropout."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 import holdfast
+from helpers.exact_errors import raises_exactly
 from holdfast import HoldfastError, Net, to_groupnorm
 from holdfast.core import rng
 from holdfast.models.dropout import Dropout
@@ -59,7 +60,7 @@ class Twice(nn.Module):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])
-def test_the_function_says_what_the_module_says(
+def test_the_function_computes_what_the_module_computes(
     make: Callable[[], nn.Module], shape: tuple[int, ...], head: str, precision: str
 ):
     torch.manual_seed(0)
@@ -145,9 +146,21 @@ def test_the_head_is_the_layer_whose_output_is_returned():
     assert Net(TwoHeads(), FLAT, 3, head="right").head == "right"
 
 
-@pytest.mark.parametrize(("head", "words"), [("left", "'left'"), ("body", "'body'"), ("nose", "body, left, right")])
-def test_a_wrong_head_is_refused(head: str, words: str):
-    with pytest.raises(HoldfastError, match=words):
+NOT_ITS_OUTPUT = (
+    "the model's output is not that of its head {!r}; return the logits of a last nn.Linear, without a softmax after it"
+)
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("left", NOT_ITS_OUTPUT.format("left")),
+        ("body", NOT_ITS_OUTPUT.format("body")),
+        ("nose", "the model has no linear layer 'nose' to be its head; use one of body, left, right"),
+    ],
+)
+def test_a_wrong_head_is_refused(head: str, message: str):
+    with raises_exactly(message):
         Net(TwoHeads(), FLAT, 3, head=head)
 
 
@@ -282,7 +295,10 @@ class Nested(nn.Module):
 def test_batch_norm_is_named_and_converted_everywhere():
     module = Nested()
     module.stem[1].weight.data.uniform_(1, 2)
-    with pytest.raises(HoldfastError, match=r"'stem\.1' \(BatchNorm2d\).*to_groupnorm"):
+    with raises_exactly(
+        "the model's layer 'stem.1' (BatchNorm2d) uses running or batch statistics, which federated averaging "
+        "corrupts; convert the model with holdfast.to_groupnorm(module)"
+    ):
         Net(module, IMAGE, 3)
     converted = to_groupnorm(module)
     norms = {n: m for n, m in converted.named_modules() if isinstance(m, nn.GroupNorm)}
@@ -304,6 +320,49 @@ def test_a_lone_norm_and_a_model_without_any_are_converted():
     same = to_groupnorm(module)
     assert same is not module
     assert str(same) == str(module)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (
+            nn.Linear(5, 3),
+            "the model fails on a batch of shape (2, 4): RuntimeError: mat1 and mat2 shapes cannot be multiplied "
+            "(2x4 and 5x3); choose a model for this data",
+        ),
+        (
+            nn.Linear(4, 2),
+            "the model returns shape (2, 2) for 2 samples, expected logits of shape (2, 3); change its last layer",
+        ),
+        (
+            nn.GRU(4, 3),
+            "the model returns a tuple for 2 samples, expected logits of shape (2, 3); change its last layer",
+        ),
+        (
+            nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)),
+            "the model's output is not that of a linear layer; return the logits of a last nn.Linear, without a "
+            "softmax after it",
+        ),
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)).requires_grad_(False),
+            "the model's parameter '0.weight' has requires_grad=False, but every parameter is trained; make it a "
+            "buffer, or freeze layers with a part such as freeze(1)",
+        ),
+        (
+            nn.Sequential(nn.AlphaDropout(0.5), nn.Linear(4, 3)),
+            "the model's layer '0' (AlphaDropout) is not supported; use nn.Dropout",
+        ),
+    ],
+)
+def test_modules_that_do_not_fit(module: nn.Module, message: str):
+    with raises_exactly(message):
+        Net(module, FLAT, 3)
+
+
+@pytest.mark.parametrize(("make", "head"), [(Shared, "only"), (repeated, "0")])
+def test_a_head_that_runs_twice(make: Callable[[], nn.Module], head: str):
+    with raises_exactly(f"the model's head {head!r} is also used elsewhere in the model; give it its own weights"):
+        Net(make(), FLAT, 4)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])

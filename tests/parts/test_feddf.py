@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,12 +15,12 @@ from helpers.toys import ENGINES, FEDERATION, assert_close, mlp, server_round, t
 from holdfast import Batch, HoldfastError, Round, Tensors, run
 from holdfast.core import rng
 from holdfast.models.net import Net
-from holdfast.parts._distillation import adam, passes, unmoved
+from holdfast.parts._distillation import adam, adam_state, minibatches
 from holdfast.parts.feddf import FedDF
 
 
 def seen(net: Net, deltas: Tensor, x: Tensor) -> Round:
-    """What the server sees when clients come back from the net's initial model and x are the public inputs."""
+    """What the server sees when clients report back from the net's initial model and x are the public inputs."""
     C = len(deltas)
     public = [Batch(part, torch.zeros(len(part), dtype=torch.int64), torch.ones(len(part)) > 0) for part in x.split(5)]
     r = server_round([[0.0]] * C, [1] * C, [1] * C, [1 / C] * C)
@@ -74,7 +75,7 @@ def test_many_steps_against_torch(T):
 def test_adam_is_adam():
     gradients = some(7, 5)
     gradients[:, 2] = 0.0
-    ours, state = torch.ones(5, dtype=torch.float64), unmoved(torch.ones(5, dtype=torch.float64))
+    ours, state = torch.ones(5, dtype=torch.float64), adam_state(torch.ones(5, dtype=torch.float64))
     theirs = torch.ones(5, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.Adam([theirs], lr=0.1)
     for g in gradients:
@@ -95,7 +96,7 @@ def test_where_all_agree_nothing_moves(clients):
 
 
 def test_every_pass_sees_every_input_once():
-    found = list(passes(10, 4, 7, torch.tensor(5)))
+    found = list(minibatches(10, 4, 7, torch.tensor(5)))
     assert [len(rows) for rows in found] == [4, 4, 2, 4, 4, 2, 4]
     first, second = torch.cat(found[:3]), torch.cat(found[3:6])
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(10))
@@ -131,12 +132,24 @@ def test_labels_are_not_used():
     assert torch.equal(train("feddf", rounds=1).after[1]["w"], train("feddf", other, rounds=1).after[1]["w"])
 
 
-@pytest.mark.parametrize(
-    ("public", "says"), [(0.0, "feddf needs public data"), ("test", "public data is the test data")]
-)
-def test_public_data_is_needed_and_is_not_the_test_data(public, says):
-    with pytest.raises(HoldfastError, match=says):
-        digits("feddf", public=public)
+def test_public_data_is_needed():
+    says = "feddf needs public data: hold some out with --public 0.05 or federate(..., public=0.05)"
+    with pytest.raises(HoldfastError, match=f"^{re.escape(says)}$"):
+        digits("feddf", public=0.0)
+
+
+def test_public_data_is_not_the_test_data():
+    with pytest.raises(HoldfastError, match="public data is the test data"):
+        digits("feddf", public="test")
+
+
+def test_another_part_that_accepts_test_data_does_not_admit_them_for_this_one():
+    says = (
+        "feddf: the public data is the test data, which makes test accuracy meaningless; hold out training data "
+        "instead with --public 0.05"
+    )
+    with pytest.raises(HoldfastError, match=f"^{says}$"):
+        digits("feddf+fnr(allow_test_leak=true)", public="test")
 
 
 def test_it_costs_no_traffic():

@@ -14,7 +14,7 @@ from helpers.toys import ENGINES, assert_close, mlp, server_round, train
 from holdfast import Round, Tensors, run
 from holdfast.core import rng
 from holdfast.models.net import Net
-from holdfast.parts._distillation import Generator, diversity, labels, shares, standardised
+from holdfast.parts._generator import Generator, class_shares, diversity, labels, standardised
 from holdfast.parts.fedftg import FedFTG
 
 SMALL = {"noise": 4, "width": 6, "batch": 8}
@@ -26,7 +26,7 @@ def some(*shape: int, seed: int = 0) -> Tensor:
 
 
 def seen(deltas: Tensor, counts: Tensor = COUNTS) -> Round:
-    """What the server sees when clients with these counts come back from the initial model of a small network."""
+    """What the server sees when clients with these counts report back from the initial model of a small network."""
     net = Net(mlp(), (3,), 3, precision="fp64")
     r = server_round([[0.0]] * len(deltas), [1] * len(deltas), [1] * len(deltas), [1 / len(deltas)] * len(deltas))
     return replace(r, w=net.initial, deltas=deltas, net=net, key=lambda: rng.key(1, 2), uploads={"counts": counts})
@@ -45,7 +45,7 @@ def module(vector: Tensor) -> nn.Module:
 # -- the pieces ------------------------------------------------------------------------------------------------------
 def test_each_client_counts_for_a_class_by_what_it_holds():
     counts = torch.tensor([[3.0, 0.0, 0.0], [1.0, 4.0, 0.0]])
-    assert shares(counts).tolist() == [[0.75, 0, 0], [0.25, 1, 0]]  # nobody has the last class
+    assert class_shares(counts).tolist() == [[0.75, 0, 0], [0.25, 1, 0]]  # nobody has the last class
 
 
 def test_labels_are_drawn_by_how_many_samples_there_are():
@@ -110,7 +110,7 @@ def test_the_generators_gradient_against_modules(weights):
     part, r = FedFTG(**SMALL, **weights), seen(spread())
     theta, w = part.generator(r).start(torch.tensor(9), torch.float64), r.w + r.deltas.mean(0)
     y, z = torch.tensor([0, 1, 2, 0, 2, 2, 1, 0]), some(8, 4, seed=5)
-    loss = part.objective(r, w, r.w + r.deltas, shares(COUNTS.double())[:, y], z, y)
+    loss = part.objective(r, w, r.w + r.deltas, class_shares(COUNTS.double())[:, y], z, y)
     at = theta.clone().requires_grad_()
     expected, _ = by_hand(part, at, r, w, z, y)
     (gradient,) = torch.autograd.grad(expected, at)
@@ -121,7 +121,7 @@ def test_the_generators_gradient_against_modules(weights):
 def test_the_models_steps_against_torch():
     part, r = FedFTG(**SMALL, model_steps=3, eta=0.2), seen(spread())
     x, y = some(8, 3, seed=6), torch.tensor([0, 1, 2, 0, 2, 2, 1, 0])
-    found = part.taught(r, r.w, r.w + r.deltas, shares(COUNTS.double())[:, y], x)
+    found = part.fine_tuned(r, r.w, r.w + r.deltas, class_shares(COUNTS.double())[:, y], x)
     student, teachers = module(r.w), [module(r.w + delta) for delta in r.deltas]
     optimiser = torch.optim.SGD(student.parameters(), lr=0.2)
     for _ in range(3):
@@ -168,7 +168,7 @@ def test_both_sides_learn_on_digits(monkeypatch):
 
     def watched(self: FedFTG, s: Tensors, r: Round, w: Tensor) -> tuple[Tensor, Tensors]:
         after, state = tune(self, s, r, w)
-        share = shares(r.uploads["counts"].to(w.dtype))
+        share = class_shares(r.uploads["counts"].to(w.dtype))
         y = labels(torch.tensor(1), r.uploads["counts"].sum(0).to(w.dtype), 100)
         z = rng.normal(torch.tensor(2), (100, self.noise))
         x, wrong = self.samples(r, state["theta"], z, y), []

@@ -15,7 +15,8 @@ from helpers.toys import ENGINES, assert_close, assert_same, mlp, points, server
 from holdfast import Batch, Round, Tensors, run
 from holdfast.core import rng
 from holdfast.models.net import Net, Out
-from holdfast.parts._distillation import labels, own
+from holdfast.parts._distillation import part_key
+from holdfast.parts._generator import labels
 from holdfast.parts.fedgen import FedGen
 
 SMALL = {"noise": 4, "width": 6, "batch": 8, "samples": 5}
@@ -102,7 +103,7 @@ def test_engines_agree(sum):
 
 # -- the server ------------------------------------------------------------------------------------------------------
 def seen(deltas: Tensor) -> Round:
-    """What the server sees when clients come back from the initial model of a small network."""
+    """What the server sees when clients report back from the initial model of a small network."""
     net = Net(mlp(), (3,), 3, precision="fp64")
     r = server_round([[0.0]] * 3, [1] * 3, [1] * 3, [1 / 3] * 3)
     return replace(r, w=net.initial, deltas=deltas, net=net, key=lambda: rng.key(1, 2), uploads={"counts": COUNTS})
@@ -132,7 +133,7 @@ def test_the_generators_training_against_torch():
         "exp_avg": start["m"].clone(),
         "exp_avg_sq": start["v"].clone(),
     }
-    k = own(r.key(), "fedgen")
+    k = part_key(r.key(), "fedgen")
     for step in range(4):
         y = labels(rng.key(k, step, 1), COUNTS.sum(0).double(), 8)
         z = rng.normal(rng.key(k, step, 2), (8, 4), torch.float64)

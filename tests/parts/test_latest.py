@@ -1,4 +1,4 @@
-"""latest: the served model is the mean of the models with which all clients came back last."""
+"""latest: the served model is the mean of the last models that all clients returned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from holdfast.method.config import Config
 from holdfast.method.method import as_method
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 from holdfast.training.simulation import Simulation
 
 
@@ -17,7 +17,7 @@ def test_the_mean_of_all(method, engine):
     config = Config(
         method=method, clients=5, cohort=2, rounds=6, epochs=1, model="linear", engine=engine, precision="fp64"
     )
-    sim = prepare(config, as_method(method), None, None)
+    sim = prepare_simulation(config, as_method(method), None, None)
     assert isinstance(sim, Simulation)
     models = sim.net.initial.repeat(5, 1)
     train = sim.train
@@ -38,7 +38,7 @@ def test_training_does_not_notice():
     found = []
     for method in ("scaffold", "scaffold+latest"):
         config = Config(method=method, clients=5, cohort=2, rounds=3, epochs=1, model="linear")
-        sim = prepare(config, as_method(method), None, None)
+        sim = prepare_simulation(config, as_method(method), None, None)
         for t in range(1, 4):
             sim.play(t)
         found.append(sim.server.w)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from helpers import reference_papers as ref
-from helpers.paper_problems import SETTINGS, assert_follows, dealt, every_engine, every_problem, network, start
+from helpers.paper_problems import SETTINGS, assert_follows, batches_of, every_engine, every_problem, network, start
 from helpers.toys import FEDERATION, assert_close, train
 from holdfast import DataSet, Federation, HoldfastError, federate
 from holdfast.parts.fedagg import FedAgg, solve, system, tail_rate, walk
@@ -179,7 +179,7 @@ def test_equal_clients_get_equal_rates_near_the_nominal_one(rates):
     train("fedagg(0.01)", federate(data, "given", clients=3), model, engine="loop", **settings)
     table = np.array([eta for *_, eta in rates]).reshape(5, 3, 3)  # round, client, epoch
     assert table == pytest.approx(table[:, :1].repeat(3, 1), rel=1e-10)
-    assert table[:, :, 0] == pytest.approx(np.full((5, 3), 0.1), rel=0.01)  # all stand where the nominal path starts
+    assert table[:, :, 0] == pytest.approx(np.full((5, 3), 0.1), rel=0.01)  # all are where the nominal path starts
     assert table.min() > 0.05
     assert table.max() < 0.2
     assert not (table[1:] == 0.1).any()
@@ -204,7 +204,7 @@ def test_equal_clients_move_as_one(engine):
 def test_the_published_sweep_contracts_the_rates_to_zero():
     # All clients start at w0 and move along the same phi1, so that phi2 is their own path and b = A eta_old:
     # a sweep is eta -> (I + cA)^-1 cA eta.
-    layers, batches = ref.random_layers((3, 5, 4, 3), seed=0), dealt(1, [0, 1, 3])
+    layers, batches = ref.random_layers((3, 5, 4, 3), seed=0), batches_of(1, [0, 1, 3])
     w0, alpha = ref.flatten(layers), 0.5
 
     def visit(at: Tensor) -> Tensor:
@@ -256,18 +256,26 @@ def test_traffic_counts_every_visit_of_the_fixed_point(engine):
     [
         ("fedagg(0)", "fedagg: alpha must be a number in (0, 1), not 0"),
         ("fedagg(1)", "fedagg: alpha must be a number in (0, 1), not 1"),
-        ("fedagg(-0.1)", "fedagg: alpha must be a number in (0, 1)"),
-        ("fedagg(mode=both)", "fedagg: mode must be one of feedback, fixed_point"),
-        ("fedagg(max_rate=1)", "fedagg: max_rate must be a number in (0, 1)"),
-        ("fedagg(min_rate=-1)", "fedagg: min_rate must be a number at least 0"),
-        ("fedagg(epsilon=0)", "fedagg: epsilon must be a number above 0"),
-        ("fedagg(sweeps=0)", "fedagg: sweeps must be a whole number at least 1"),
-        ("fedagg(max_rate=0.1)", "fedagg: the nominal rate lr=0.3 lies outside"),
-        ("fedagg(min_rate=0.4)", "fedagg: the nominal rate lr=0.3 lies outside"),
+        ("fedagg(-0.1)", "fedagg: alpha must be a number in (0, 1), not -0.1"),
+        ("fedagg(mode=both)", "fedagg: mode must be one of feedback, fixed_point, not both"),
+        ("fedagg(max_rate=1)", "fedagg: max_rate must be a number in (0, 1), not 1"),
+        ("fedagg(min_rate=-1)", "fedagg: min_rate must be a number at least 0, not -1"),
+        ("fedagg(epsilon=0)", "fedagg: epsilon must be a number above 0, not 0"),
+        ("fedagg(sweeps=0)", "fedagg: sweeps must be a whole number at least 1, not 0"),
+        (
+            "fedagg(max_rate=0.1)",
+            "fedagg: the nominal rate lr=0.3 is outside [min_rate, max_rate] = [0.001, 0.1]; change lr, or widen "
+            "the range",
+        ),
+        (
+            "fedagg(min_rate=0.4)",
+            "fedagg: the nominal rate lr=0.3 is outside [min_rate, max_rate] = [0.4, 0.5]; change lr, or widen "
+            "the range",
+        ),
     ],
 )
 def test_bad_rates_are_refused_in_one_line(sum, says):
     with pytest.raises(HoldfastError) as caught:
         train(sum)
-    assert str(caught.value).startswith(says)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value) == says
+    assert "\n" not in says

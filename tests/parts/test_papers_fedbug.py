@@ -20,9 +20,9 @@ from holdfast.parts.fedbug import FedBug, unfrozen
 
 
 # -- against plain loops ---------------------------------------------------------------------------------------------
-def thawed(k: int, K: int, M: int, P: float, order: str = "bottom-up", frozen: int = 0) -> list[bool]:
+def trainable(k: int, K: int, M: int, P: float, order: str = "bottom-up", frozen: int = 0) -> list[bool]:
     """Which of the M layers move in step k; the last ``frozen`` never do."""
-    m = ref.fedbug_thawed(k, K, M, P)
+    m = ref.fedbug_unfrozen(k, K, M, P)
     moves = [layer < m for layer in range(M)]
     moves = moves[::-1] if order == "top-down" else moves
     return [move and layer < M - frozen for layer, move in enumerate(moves)]
@@ -46,7 +46,7 @@ class Plain:
             w, moved = w0, torch.zeros_like(w0)
             steps = [pair for epoch in epochs for pair in epoch]
             for k, (x, y) in enumerate(steps, 1):
-                moves = thawed(k, len(steps), len(layers), self.P, **self.how)
+                moves = trainable(k, len(steps), len(layers), self.P, **self.how)
                 here = [(torch.full_like(W, m), torch.full_like(b, m)) for (W, b), m in zip(layers, moves, strict=True)]
                 free = ref.flatten(here).bool()
                 g = ref.gradient(w, layers, x, y) + self.mu * (w - w0)
@@ -132,7 +132,7 @@ def test_the_papers_example_of_forty_percent_and_four_blocks():
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.3, 0.4, 0.7, 0.9, 1.0, 1 / 3, 2 / 3, 0.123])
-def test_thawing_is_exact(share):
+def test_unfreezing_is_exact(share):
     exact = {1 / 3: Fraction(1, 3), 2 / 3: Fraction(2, 3)}.get(share, Fraction(str(share)))
     for K in (1, 2, 3, 7, 12, 30):
         for M in (1, 2, 3, 4, 8, 16):
@@ -152,13 +152,13 @@ def test_units_of_resnet18(unit, M, resnet):
     block = dict(zip(layout.names, torch.split(layout.per_block(torch.arange(M), unit), layout.sizes), strict=True))
     found = {name: int(b[0]) for name, b in block.items()}
     assert all(bool((b == found[name]).all()) for name, b in block.items())
-    if unit == "layer":  # a convolution and the norm behind it thaw together
+    if unit == "layer":  # a convolution and the norm after it are unfrozen together
         assert found["stem.conv.weight"] == found["stem.norm.bias"] == 0
         assert found["layer3.0.shortcut.conv.weight"] == found["layer3.0.shortcut.norm.weight"]
         assert found["head.weight"] == found["head.bias"] == 20
         assert len(set(found.values())) == 21
         return
-    for name, number in found.items():  # the stem thaws with the first unit, the head with the last
+    for name, number in found.items():  # the stem is unfrozen with the first unit, the head with the last
         stage, inside = name.split(".")[:2] if name.startswith("layer") else ("", "")
         first = 0 if name.startswith("stem") else M - 1
         of_layer = int(stage[5:]) - 1 if stage else -1
@@ -169,7 +169,7 @@ def test_units_of_resnet18(unit, M, resnet):
 @every_engine
 @pytest.mark.parametrize("unit", ["layer", "stage", "block"])
 @pytest.mark.parametrize("order", ["bottom-up", "top-down"])
-def test_a_declared_unit_thaws_as_one(unit, order, engine):
+def test_a_declared_unit_is_unfrozen_as_one(unit, order, engine):
     # One of two steps: with P = 1 and two blocks the first step moves one block; the second one has a rate of zero.
     model = mlp()
     model.units = {"stage": [["0"], ["2", "4"]], "block": [["0", "2"], ["4"]]}
@@ -198,7 +198,7 @@ def _pieces(model: nn.Module, ran) -> tuple[list[str], list[Tensor], list[Tensor
 # -- the ends of the range -------------------------------------------------------------------------------------------
 @every_engine
 @pytest.mark.parametrize("order", ["bottom-up", "top-down"])
-def test_no_thawing_is_fedavg_bit_for_bit(order, engine):
+def test_no_unfreezing_is_fedavg_bit_for_bit(order, engine):
     plain, still = (train(sum, engine=engine).after for sum in ("fedavg", f"fedbug(0, order={order})"))
     for one, other in zip(plain, still, strict=True):
         assert_same(other, one)
@@ -254,17 +254,21 @@ def test_the_loop_engine_does_not_differentiate_frozen_weights(sum, each_round):
     [
         ("fedbug(-0.1)", "fedbug: share must be a number in [0, 1], not -0.1"),
         ("fedbug(1.01)", "fedbug: share must be a number in [0, 1], not 1.01"),
-        ("fedbug(much)", "fedbug: share must be"),
-        ("fedbug(unit=neuron)", "fedbug: unit must be one of layer, stage, block"),
-        ("fedbug(order=sideways)", "fedbug: order must be one of bottom-up, top-down"),
-        ("fedbug(unit=stage)", "this model has no unit 'stage'"),
-        ("freeze(-1)", "freeze: last must be a whole number at least 0"),
-        ("freeze(3)", "freeze: the model has only 3 layers"),
-        ("freeze(1.5)", "freeze: last must be a whole number"),
+        ("fedbug(much)", "fedbug: share must be a number in [0, 1], not much"),
+        ("fedbug(unit=neuron)", "fedbug: unit must be one of layer, stage, block, not neuron"),
+        ("fedbug(order=sideways)", "fedbug: order must be one of bottom-up, top-down, not sideways"),
+        ("freeze(-1)", "freeze: last must be a whole number at least 0, not -1"),
+        ("freeze(3)", "freeze: last=3 leaves nothing to train in a model of 3 layers; use a smaller last"),
+        ("freeze(1.5)", "freeze: last must be a whole number at least 0, not 1.5"),
     ],
 )
-def test_bad_thawing_is_refused_in_one_line(sum, says):
+def test_bad_unfreezing_is_refused_in_one_line(sum, says):
     with pytest.raises(HoldfastError) as caught:
         train(sum)
-    assert str(caught.value).startswith(says)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value) == says
+    assert "\n" not in says
+
+
+def test_a_unit_that_the_model_lacks_is_refused_in_one_line():
+    with pytest.raises(HoldfastError, match=r"^this model has no unit 'stage'.*$"):
+        train("fedbug(unit=stage)")

@@ -70,13 +70,13 @@ def test_flat_order_and_plain_sgd_agree_with_torch() -> None:
 # -- FedBug -----------------------------------------------------------------------------------------------------
 
 
-def test_thawing_is_counted_in_integers() -> None:
-    assert [ref.fedbug_thawed(k, 10, 4, 0.4) for k in range(1, 11)] == [1, 2, 3, 4, 4, 4, 4, 4, 4, 4]
-    assert ref.fedbug_thawed(1, 10, 4, 0) == 4
+def test_unfreezing_is_counted_in_integers() -> None:
+    assert [ref.fedbug_unfrozen(k, 10, 4, 0.4) for k in range(1, 11)] == [1, 2, 3, 4, 4, 4, 4, 4, 4, 4]
+    assert ref.fedbug_unfrozen(1, 10, 4, 0) == 4
     for K, M, tenths in product(range(1, 13), range(1, 6), range(1, 11)):
         for k in range(1, K + 1):  # the ceiling is the least m with 10*k*M <= m*tenths*K
             least = next(m for m in range(1, 10 * k * M + 1) if 10 * k * M <= m * tenths * K)
-            assert ref.fedbug_thawed(k, K, M, tenths / 10) == min(M, least)
+            assert ref.fedbug_unfrozen(k, K, M, tenths / 10) == min(M, least)
 
 
 def test_toy_conserves_and_ends_where_the_corrected_form_says() -> None:
@@ -334,7 +334,7 @@ def test_feedback_clips_what_is_applied() -> None:
     rates = np.array(r.rates)
     assert rates.min() == 0.09
     assert rates.max() == 0.11
-    assert len(set(rates[:, 0])) == 1  # all stand at w0 when epoch 0 begins
+    assert len(set(rates[:, 0])) == 1  # all are at w0 when epoch 0 begins
 
 
 # -- FNR-FL -----------------------------------------------------------------------------------------------------

@@ -17,23 +17,27 @@ from PIL import Image
 
 import holdfast
 from helpers.commands import call, good, lines
-from helpers.studies import EVIL, lucky, study, write
+from helpers.studies import EVIL, lucky, study, typed, write
 from holdfast.cli.compare import command as compare_command
 from holdfast.cli.options import given
 from holdfast.cli.run import command as run_command
 from holdfast.comparison import tables as terminal
 from holdfast.comparison.compare import tabulate
 from holdfast.comparison.observers import Observer
+from holdfast.comparison.single_run import TARGETS, study_of_run
 from holdfast.comparison.stats import spread
+from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.tables import NEVER
 from holdfast.comparison.task import Task
 from holdfast.method.config import FIELDS
+from holdfast.method.config_text import config_to_toml
 from holdfast.reports import charts, page_tables, static_charts
 from holdfast.reports.formatting import percent, plus_minus
-from holdfast.reports.page import HOLLOW, dealt, diverged, facts, missing, tiles, wide
-from holdfast.reports.study import TARGETS, read_run, read_study
-from holdfast.runs.history import Record
+from holdfast.reports.page_sections import HOLLOW, cost_columns, diverged, split_text
+from holdfast.reports.page_text import facts, missing, tiles
+from holdfast.reports.study import read_study
 from holdfast.training.drift import MEASURES
+from holdfast.training.round_record import RoundRecord
 
 CURVES = ("test_accuracy", "test_loss", "train_loss")
 
@@ -95,7 +99,7 @@ def test_a_run(ran: Path) -> None:
     assert percent(summary["final_accuracy"]) in found.text
     assert percent(summary["best_accuracy"]) in found.text
     assert "dirichlet(0.2) over 20 clients" in found.text
-    assert "ratio of every seed" not in found.text
+    assert "each seed's ratio" not in found.text
     for measure in MEASURES:
         assert measure.meaning in found.text
     assert (ran / "config.toml").read_text().splitlines()[0] in found.text
@@ -110,14 +114,14 @@ def test_a_comparison(compared: Path) -> None:
         assert f"{100 * final['mean']:.1f} ± {100 * final['std']:.1f} %" in found.text
     assert made["command"] in found.text
     assert "3 seeds" in found.text
-    assert "what a run's first round takes to warm up and to compile" in found.text
-    assert "each a mean of the ratio of every seed" in found.text
-    assert "Least time" not in found.text, "it would name whoever did not pay for warming up"
+    assert "including evaluation and the warm-up and compilation in a run's first round" in found.text
+    assert "both times 10 000, and means of each seed's ratio." in found.text
+    assert "Least time" not in found.text, "it would name the method that did not have to warm up"
     for measure in MEASURES:
         assert measure.meaning in found.text
 
 
-def test_every_chart_has_its_still_twin(compared: Path) -> None:
+def test_every_chart_has_static_images(compared: Path) -> None:
     found = read(compared / "report.html")
     plots = [
         a["id"].removeprefix("plot-")
@@ -182,7 +186,7 @@ def test_a_method_that_diverged(tmp_path: Path) -> None:
     worst |= dict.fromkeys(("kappa", "rho", "seconds", "bytes"), nothing)
     worst |= {
         "difference": None,
-        "by_class": {"mean": None},
+        "by_class": {"mean": None, "values": [None] * 3},
         "accuracy": dict.fromkeys(("final", "best", "last5"), nothing),
     }
     made["entries"][2]["verdict"] = "no difference seen"
@@ -191,12 +195,12 @@ def test_a_method_that_diverged(tmp_path: Path) -> None:
     worst["curves"] = {"rounds": []} | {name: [[], [], []] for name in CURVES}
     found = read(holdfast.report(write(tmp_path, made)))
     assert "diverged with seed 2" in found.text
-    assert "leaks test data" in found.text
+    assert "leaks test data: its accuracy is meaningless" in found.text
     assert "no difference seen" in found.text
 
 
-def test_never_is_told_as_in_the_terminal(compared: Path) -> None:
-    """The slowest methods do not get to 90 %: in table and chart the sign is that of the comparison's own tables."""
+def test_a_target_never_reached_has_the_sign_of_the_terminal(compared: Path) -> None:
+    """The slowest methods do not reach 90 %: table and chart use the sign of the comparison's own tables."""
     made = read_study(compared)
     found = read(compared / "report.html")
     assert f"{NEVER}: not within the run." in found.text
@@ -204,24 +208,24 @@ def test_never_is_told_as_in_the_terminal(compared: Path) -> None:
     bars = {bar.label: bar for bar in charts.costs(made)[0].series}
     rows = {row.label: row for row in page_tables.results(made).rows}
     seen = set()
-    for e in made["entries"]:
-        for i, target in enumerate(e["targets"]):
-            cell, small = rows[e["label"]].cells[2 + i]
-            told = terminal.reached(target)
-            seen.add(told.split()[0] == NEVER)
-            assert (cell == NEVER) == told.startswith(NEVER)
-            assert bars[e["label"]].texts[i] == (f"{cell} ({small[0]})" if small else cell)
+    for e in made.entries:
+        for i, target in enumerate(e.targets):
+            cell, small = rows[e.label].cells[2 + i]
+            in_terminal = terminal.reached(target)
+            seen.add(in_terminal.split()[0] == NEVER)
+            assert (cell == NEVER) == in_terminal.startswith(NEVER)
+            assert bars[e.label].texts[i] == (f"{cell} ({small[0]})" if small else cell)
     assert seen == {True, False}
     assert page_tables.reached([None, 3, 5]) == (NEVER, ["2 of 3: 4"])
-    assert terminal.reached({"rounds": [None, 3], "seconds": [None, 1.0], "bytes": [None, 10**6]}) == (
+    assert terminal.reached(TargetCost(0.9, [None, 3], [None, 1.0], [None, 10**6])) == (
         f"{NEVER} (1 of 2: 3.00 (1.00 s, 1.00 MB))"
     )
 
 
-def test_the_mean_of_lucky_seeds_is_a_hollow_bar(tmp_path: Path) -> None:
-    """Two of three seeds got there, sooner than any other method: a bar as the others have it would look best."""
+def test_the_mean_of_some_seeds_is_a_hollow_bar(tmp_path: Path) -> None:
+    """Two of three seeds reached the target, sooner than any other method: an ordinary bar would look best."""
     made = lucky(study(drift=False))
-    for chart in charts.costs(made):
+    for chart in charts.costs(typed(made)):
         assert [bar.hollow for bar in chart.series] == [[False, False], [False, True], [False, False], [False, False]]
         assert chart.series[1].texts[1].startswith(f"{NEVER} (2 of 3: ")
         drawn = static_charts.draw(chart).axes[0].containers
@@ -235,30 +239,32 @@ def test_the_mean_of_lucky_seeds_is_a_hollow_bar(tmp_path: Path) -> None:
     assert "hollow" not in page
 
 
-def test_more_methods_than_colours_are_told_apart(tmp_path: Path) -> None:
+def test_more_methods_than_colours_look_different(tmp_path: Path) -> None:
     """Chips, tables, lines and bars of the second eight differ from those of the first, all in the same place."""
     made = study(tuple(f"method{i}" for i in range(18)), seeds=1, rounds=3, drift=False)
     found = read(holdfast.report(write(tmp_path, made)))
     swatches = [a["class"] for tag, a in found.tags if tag == "i"]
     assert swatches[:18] == swatches[18:36] == swatches[36:], "chips, results, other scores"
     assert len({*swatches}) == 18
-    lines = static_charts.draw(charts.accuracy(made)[0]).axes[0].lines
+    lines = static_charts.draw(charts.accuracy(typed(made))[0]).axes[0].lines
     assert [line.get_linestyle() for line in lines] == ["-"] * 8 + ["--"] * 8 + [":"] * 2
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 18
-    ax = static_charts.draw(charts.costs(made)[0]).axes[0]
+    ax = static_charts.draw(charts.costs(typed(made))[0]).axes[0]
     hatches = [own[0].get_hatch() or "" for own in ax.containers[::2]]
     assert hatches == [""] * 8 + ["////"] * 8 + ["----"] * 2
     assert [e["label"] for e in made["entries"]] == [text.get_text().split()[-1] for text in ax.texts[::2]]
-    assert [wide(study(tuple("abcdefghi"[:many]), seeds=1, rounds=1)) for many in (8, 9)] == [3, 1], "room for names"
+    assert [cost_columns(typed(study(tuple("abcdefghi"[:many]), seeds=1, rounds=1))) for many in (8, 9)] == [3, 1], (
+        "space for names"
+    )
 
 
-def test_least_traffic_names_all_who_need_no_more() -> None:
+def test_least_traffic_names_all_methods_with_the_least() -> None:
     made = study(drift=False)
     for e, most in zip(made["entries"], (2e6, 2e6, 2e6, 4e6), strict=True):
         e["bytes"] = {"mean": most, "std": 0.0, "values": [most] * 3}
-    assert tiles(made)[-1] == ("Least traffic", "2.0 MB", "fedavg, fedbug(0.4) and fednlr")
+    assert tiles(typed(made))[-1] == ("Least traffic", "2.0 MB", "fedavg, fedbug(0.4) and fednlr")
     made["entries"][-1]["bytes"] = made["entries"][0]["bytes"]
-    assert tiles(made)[-1] == ("Least traffic", "2.0 MB", "the same for all")
+    assert tiles(typed(made))[-1] == ("Least traffic", "2.0 MB", "the same for all")
 
 
 @pytest.mark.parametrize(("rounds", "last"), [(3, "3"), (9, "5")])
@@ -271,36 +277,42 @@ def test_the_mean_of_the_last_scores_says_of_how_many(tmp_path: Path, rounds: in
     assert f"mean of the last {last}:" in one
 
 
-def test_a_run_says_of_how_many_scores_its_mean_is(tmp_path: Path) -> None:
+def test_a_run_says_how_many_scores_its_mean_has(tmp_path: Path) -> None:
     args = ("run", "fedavg", "--model", "linear", "--clients", "4", "--cohort", "2", "--steps", "1")
     for rounds, last in (("2", 2), ("6", 5)):
         assert f"mean of the last {last} 0." in good(*args, "--rounds", rounds, "--out", str(tmp_path / rounds)).err
 
 
-def test_a_sweep_says_whom_its_points_are_compared_with(tmp_path: Path) -> None:
+def test_a_sweep_says_what_its_points_are_compared_with(tmp_path: Path) -> None:
     settings = {"sweep": {"lr": [0.1, 0.2]}, "seeds": 2, "rounds": 1, "clients": 6, "cohort": 2, "steps": 1}
     two = holdfast.compare(["fedavg", "scaffold"], out=tmp_path / "two", **settings)
     one = holdfast.compare(["fedavg"], out=tmp_path / "one", **settings)
     assert two.entries[3]["difference"]["to"] == "fedavg, lr=0.2"
-    assert "to the first method at the same point of the sweep," in read(holdfast.report(two.folder)).text
+    assert (
+        "Differences from the first method at the same point of the sweep are in percentage points"
+        in read(holdfast.report(two.folder)).text
+    )
     assert one.entries[1]["difference"]["to"] == "fedavg, lr=0.1"
-    assert "to the first point on the same federation," in read(holdfast.report(one.folder)).text
+    assert (
+        "Differences from the first point on the same federation are in percentage points"
+        in read(holdfast.report(one.folder)).text
+    )
 
 
 def test_a_sweep_is_not_described_by_defaults(tmp_path: Path) -> None:
     settings = {"seeds": 2, "clients": 6, "cohort": 2, "steps": 1}
     sweep = {"split": ["shards(2)", "iid"], "rounds": [1, 2], "lr": [0.1]}
     made = holdfast.compare(["fedavg"], out=tmp_path / "a", sweep=sweep, **settings)
-    assert facts(made.record) == [
+    assert facts(made.study) == [
         "6 clients", "2 per round", "mlp", "swept split: shards(2), iid", "swept rounds: 1, 2", "swept lr: 0.1",
         "2 seeds",
     ]  # fmt: skip
     page = read(holdfast.report(made.folder)).text
-    assert "(split shards(2), seed 0). Other points of the sweep are dealt otherwise." in page
+    assert "(split shards(2), seed 0). Other points of the sweep have another split." in page
     assert "split shards(2), iid (swept) rounds 1, 2 (swept)" in page
     assert not re.search(r"dirichlet|30 rounds", page)
-    assert dealt(study(seeds=1)) == "How the data is dealt to the clients."
-    assert dealt(study(sweep={"lr": [0.1, 0.2]})) == "How the data is dealt to the clients (seed 0)."
+    assert split_text(typed(study(seeds=1))) == "How the data is split among the clients."
+    assert split_text(typed(study(sweep={"lr": [0.1, 0.2]}))) == "How the data is split among the clients (seed 0)."
 
 
 # -- comparisons that are not finished -------------------------------------------------------------------------------
@@ -308,11 +320,11 @@ ROUNDS, SEEDS = 4, 2
 
 
 def stopped(folder: Path, rounds: int, targets: list[float] | None = None) -> Path:
-    """A comparison of three methods that is stopped after so many rounds of all its runs together."""
+    """A comparison of three methods that is stopped after ``rounds`` rounds in all."""
     played: list[int] = []
 
     class Count(Observer):
-        def round(self, task: Task, record: Record) -> None:
+        def round(self, task: Task, record: RoundRecord) -> None:
             played.append(record.round)
 
     holdfast.compare(
@@ -327,8 +339,8 @@ def stopped(folder: Path, rounds: int, targets: list[float] | None = None) -> Pa
 def test_a_comparison_that_is_not_finished(tmp_path: Path) -> None:
     folder = stopped(tmp_path, rounds=4 * ROUNDS + 2)  # seed 0 of all, seed 1 of the first, half of the second's
     page = read(holdfast.report(folder)).text
-    assert "4 of 6 runs are done; 1 is begun, 1 is still to come." in page
-    assert "Results and costs are those of fedavg:" in page
+    assert "4 of 6 runs are done; 1 is started, 1 is not started yet." in page
+    assert "Results and costs need all seeds of a method: so far only fedavg has them." in page
     made = read_study(folder)
     assert [[r.label, *(text for text, _ in r.cells[:2])] for r in page_tables.progress(made).rows] == [
         ["fedavg", "2 of 2", "8 of 8"],
@@ -354,10 +366,10 @@ def test_a_comparison_that_is_not_finished(tmp_path: Path) -> None:
         assert [bar.label for bar in chart.series] == ["fedavg"]
     final = [history["fedavg", s][-1] for s in range(SEEDS)]
     assert plus_minus(spread(final)) in page
-    assert shlex.split(made["command"])[-2:] == ["--out", str(folder)]
+    assert shlex.split(made.command)[-2:] == ["--out", str(folder)]
 
 
-def test_the_command_to_go_on_is_all_that_was_asked_and_stands_once(tmp_path: Path) -> None:
+def test_the_command_to_resume_is_complete_and_appears_once(tmp_path: Path) -> None:
     asked = ["--targets", "0.3,0.125", "--jobs", "2", "--light"]
     settings = {"rounds": 2, "clients": 6, "cohort": 2, "epochs": 1, "out": tmp_path, "seeds": 2}
     more = {"targets": [0.3, 0.125], "jobs": 2, "light": True}
@@ -366,26 +378,26 @@ def test_the_command_to_go_on_is_all_that_was_asked_and_stands_once(tmp_path: Pa
     assert shlex.split(tabulate(tmp_path).record["command"])[-7:-2] == asked
     holdfast.compare(["fedavg", "fedbug"], **settings, **more, stop=lambda: True)
     made = read_study(tmp_path)
-    assert "progress" in made
-    assert made["targets"] == [0.3, 0.125]
-    words = shlex.split(made["command"])
+    assert made.progress is not None
+    assert made.targets == [0.3, 0.125]
+    words = shlex.split(made.command)
     assert words[-7:-2] == asked
     compare_command.make_context("compare", words[2:])  # it is understood
     assert read(holdfast.report(tmp_path)).text.count("holdfast compare") == 1
     holdfast.compare(["fedavg", "fedbug"], **settings)
     made = read_study(tmp_path)
-    assert "progress" not in made
-    assert not {"--targets", "--jobs", "--light"} & {*shlex.split(made["command"])}, "this time none was asked"
+    assert made.progress is None
+    assert not {"--targets", "--jobs", "--light"} & {*shlex.split(made.command)}, "this time none was asked"
     assert read(holdfast.report(tmp_path)).text.count("holdfast compare") == 1
 
 
-def test_a_comparison_of_which_no_method_is_done(tmp_path: Path) -> None:
+def test_a_comparison_without_a_finished_method(tmp_path: Path) -> None:
     folder = stopped(tmp_path, rounds=ROUNDS + 2, targets=[0.5])
     with (folder / "fedbug-0.4/seed-0/history.jsonl").open("a") as file:
         file.write('{"round": 3, "test_acc')  # being written
     found = read(holdfast.report(folder))
-    assert "1 of 6 runs is done; 1 is begun, 4 are still to come." in found.text
-    assert "There are no results and costs yet" in found.text
+    assert "1 of 6 runs is done; 1 is started, 4 are not started yet." in found.text
+    assert "Results and costs need all seeds of a method: so far no method has them." in found.text
     ids = [a.get("id") for tag, a in found.tags if tag == "section"]
     assert ids == ["missing", "accuracy", "loss", "split", "drift", "setup"]
     assert "· ·" not in read(holdfast.report(stopped(tmp_path / "young", rounds=2))).text, "no device is known yet"
@@ -397,26 +409,26 @@ def test_a_comparison_that_grows_is_not_finished(tmp_path: Path) -> None:
     holdfast.compare(["fedavg", "scaffold"], seeds=1, **settings)
     assert missing(read_study(tmp_path)) == []
     holdfast.compare(["fedavg", "scaffold"], seeds=2, stop=lambda: True, **settings)
-    assert missing(read_study(tmp_path))[0] == "2 of 4 runs are done; 1 is begun, 1 is still to come."
+    assert missing(read_study(tmp_path))[0] == "2 of 4 runs are done; 1 is started, 1 is not started yet."
     holdfast.compare(["fedavg", "scaffold"], seeds=2, **settings)
     assert missing(read_study(tmp_path)) == []
     holdfast.compare(["fedavg", "scaffold", "fedbug"], seeds=2, stop=lambda: True, **settings)
-    assert missing(read_study(tmp_path))[0] == "4 of 6 runs are done; 1 is begun, 1 is still to come."
+    assert missing(read_study(tmp_path))[0] == "4 of 6 runs are done; 1 is started, 1 is not started yet."
 
 
 def test_a_run_that_is_not_finished(tmp_path: Path) -> None:
     stops = iter([False, True])
     holdfast.run("fedavg", out=tmp_path / "a", rounds=5, epochs=1, stop=lambda: next(stops))
-    assert facts(read_run(tmp_path / "a"))[-1] == "2 of 5 rounds so far"
+    assert facts(study_of_run(tmp_path / "a"))[-1] == "2 of 5 rounds so far"
 
 
-def test_a_run_on_own_data_shows_its_split(tmp_path: Path) -> None:
+def test_a_run_on_your_own_data_shows_its_split(tmp_path: Path) -> None:
     data = holdfast.load("digits")
     federation = holdfast.federate(data, "shards(2)", clients=5)
     holdfast.run("fedavg", federation, out=tmp_path / "a", rounds=1, epochs=1)
     kept = json.loads((tmp_path / "a" / "split.json").read_text())
     assert kept["counts"] == federation.deal.counts(data.y.numpy(), 10).tolist()
-    assert charts.split(read_run(tmp_path / "a"))[0].values == [
+    assert charts.split(study_of_run(tmp_path / "a"))[0].values == [
         list(map(float, c)) for c in zip(*kept["counts"], strict=True)
     ]
 
@@ -424,41 +436,43 @@ def test_a_run_on_own_data_shows_its_split(tmp_path: Path) -> None:
 def test_large_federations_have_no_heat_map(tmp_path: Path) -> None:
     holdfast.run("fedavg", out=tmp_path / "a", rounds=1, epochs=1, clients=201, cohort=2, split="iid")
     assert "counts" not in json.loads((tmp_path / "a" / "split.json").read_text())
-    assert not charts.split(read_run(tmp_path / "a"))
+    assert not charts.split(study_of_run(tmp_path / "a"))
 
 
-def test_targets_of_a_run_are_where_it_got_first(ran: Path) -> None:
-    found = read_run(ran)
+def test_the_targets_of_a_run_are_those_it_reached(ran: Path) -> None:
+    found = study_of_run(ran)
     history = lines(ran)
-    assert found["targets"] == [t for t in TARGETS if max(r["test_accuracy"] for r in history) >= t]
-    assert found["targets"]
-    for target in found["entries"][0]["targets"]:
-        first = next(i for i, r in enumerate(history) if r["test_accuracy"] >= target["target"])
-        assert target["rounds"] == [history[first]["round"]]
-        assert target["seconds"] == [pytest.approx(sum(r["seconds"] for r in history[: first + 1]))]
-        assert target["bytes"] == [sum(r["upload_bytes"] + r["download_bytes"] for r in history[: first + 1])]
+    assert found.targets == [t for t in TARGETS if max(r["test_accuracy"] for r in history) >= t]
+    assert found.targets
+    for target in found.entries[0].targets:
+        first = next(i for i, r in enumerate(history) if r["test_accuracy"] >= target.target)
+        assert target.rounds == [history[first]["round"]]
+        assert target.seconds == [pytest.approx(sum(r["seconds"] for r in history[: first + 1]))]
+        assert target.bytes == [sum(r["upload_bytes"] + r["download_bytes"] for r in history[: first + 1])]
 
 
 def test_the_command_makes_the_same_run(ran: Path) -> None:
-    """Read back by the command line itself, it gives the very settings of the run."""
-    words = shlex.split(read_study(ran)["command"])
+    """The command line reads it back as exactly the settings of the run."""
+    words = shlex.split(read_study(ran).command)
     assert words[:2] == ["holdfast", "run"]
     flags = run_command.make_context("run", words[2:]).params
     values = given({k: v for k, v in flags.items() if k in FIELDS})
-    assert holdfast.Config(**values).to_toml() == (ran / "config.toml").read_text()
+    assert config_to_toml(holdfast.Config(**values)) == (ran / "config.toml").read_text()
 
 
-def curved(rows: list[list[float | None]], **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A study, and its entry of which these are the curves."""
+def curved(rows: list[list[float | None]], **more: Any) -> tuple[Study, StudyEntry]:
+    """A study, and its only entry, which has these curves."""
+    made = study(("a",), seeds=len(rows), rounds=1, drift=False)
     rounds = [*range(1, len(rows[0]) + 1)]
-    entry = {"label": "a", "curves": {"rounds": rounds} | dict.fromkeys(CURVES, rows), **more}
-    return {"seeds": [7, 8, 9][: len(rows)], "entries": [entry]}, entry
+    made["entries"][0] |= {"curves": {"rounds": rounds} | dict.fromkeys(CURVES, rows), **more}
+    found = typed(made | {"seeds": [7, 8, 9][: len(rows)]})
+    return found, found.entries[0]
 
 
 def test_means_and_bands() -> None:
     study, entry = curved([[1.0, 2.0, None], [3.0, None, None]])
     (found,) = charts.accuracy(study)[0].series
-    assert found.y == [2.0, 2.0, None], "of the runs that have got there"
+    assert found.y == [2.0, 2.0, None], "of the runs that have reached the round"
     assert found.spread == [pytest.approx(2**0.5), None, None]
     high = charts.line(study, entry, 0, [1, 2, 3], [[1.0, 2.0, None], [None, None, None]])
     assert high.y == [None, 2.0, None], "an infinite loss has no mean"
@@ -471,13 +485,13 @@ def test_the_line_of_a_method_ends_where_its_first_seed_diverged() -> None:
     study, _ = curved(rows, diverged=[{"seed": 8, "why": "NaN"}, {"seed": 9, "why": "NaN"}], drift=drift)
     for chart in (*charts.accuracy(study), *charts.losses(study), *charts.drift(study)):
         (found,) = chart.series
-        assert (found.x, found.y) == ([1, 2], [pytest.approx(0.3), pytest.approx(0.4)]), "no mean of the luckier seeds"
+        assert (found.x, found.y) == ([1, 2], [pytest.approx(0.3), pytest.approx(0.4)]), "no mean over the other seeds"
     assert diverged(study) == [
-        "a: 2 of 3 seeds diverged, and its line ends at round 2, the last that all of them finished."
+        "a: 2 of 3 seeds diverged, so its line ends at round 2, the last that all of them finished."
     ]
     study, _ = curved([[0.1, 0.2], [None, None]], diverged=[{"seed": 8, "why": "NaN"}], drift=drift)
     assert not charts.accuracy(study)
-    assert diverged(study) == ["a: 1 of 2 seeds diverged, and it has no line."]
+    assert diverged(study) == ["a: 1 of 2 seeds diverged, so it has no line."]
 
 
 def test_the_page_says_where_lines_end(tmp_path: Path) -> None:
@@ -490,7 +504,7 @@ def test_the_page_says_where_lines_end(tmp_path: Path) -> None:
     (bad / "diverged.txt").write_text("round 3: no client's update is finite\n")
     tabulate(tmp_path)
     page = read(holdfast.report(tmp_path)).text
-    said = "mean(uniform): 1 of 2 seeds diverged, and its line ends at round 2, the last that all of them finished."
+    said = "mean(uniform): 1 of 2 seeds diverged, so its line ends at round 2, the last that all of them finished."
     assert page.count(said) == 3, "for accuracy, loss and drift"
     found = read_study(tmp_path)
     for chart in (*charts.accuracy(found), *charts.losses(found), *charts.drift(found)):
@@ -501,16 +515,21 @@ def test_the_page_says_where_lines_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": 2}, "has format 2"),
-        ({"entries": []}, "lacks 'entries'"),
-        ({"targets": None, "entries": [{"label": "a"}]}, "lacks 'accuracy'"),
+        ({"format": 3}, "has format 3, but this version reads formats up to 2: update Holdfast"),
+        ({"entries": []}, "is damaged, it has no entries: REMEDY"),
+        ({"targets": None}, "is damaged, targets must be a list: REMEDY"),
+        ({"entries": [{"label": "a"}]}, "is damaged, entries[0].method is missing: REMEDY"),
+        ({"colour": "red"}, "is damaged, colour is unknown: REMEDY"),
+        ({"seeds": [0, "1"]}, "is damaged, seeds[1] must be a whole number, not '1': REMEDY"),
+        ({"split": {"counts": [[True]]}}, "is damaged, split.counts[0][0] must be a whole number, not True: REMEDY"),
     ],
 )
 def test_a_damaged_comparison(tmp_path: Path, change: dict, says: str) -> None:
     write(tmp_path, study() | change)
     outcome = call("report", str(tmp_path))
     assert outcome.code == 2
-    assert says in outcome.err
+    remedy = f"write it again with `holdfast compare --tables {tmp_path}`"
+    assert outcome.err == f"holdfast: {tmp_path}/compare.json {says.replace('REMEDY', remedy)}\n"
 
 
 def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
@@ -534,27 +553,36 @@ def test_refusals_are_one_line(tmp_path: Path, ran: Path) -> None:
     (tmp_path / "young" / "history.jsonl").write_text("")
     (tmp_path / "file").write_text("")
     cases = {
-        (str(tmp_path / "nowhere"),): "is no folder",
-        (
-            str(tmp_path / "empty"),
-        ): "holds neither a run (config.toml and history.jsonl) nor a comparison (compare.json, "
-        "or plan.json until it is finished)\n",
-        (str(tmp_path / "reproduced"),): f"its tables are in {tmp_path}/reproduced/reproduce.md; a single run can be "
-        f"reported, such as `holdfast report {tmp_path}/reproduced/cell/seed-0`",
-        (str(tmp_path / "many"),): f"try `holdfast report {tmp_path}/many/a`",
-        (str(tmp_path / "begun"),): "plan.json is damaged",
-        (str(tmp_path / "planned"),): "has no evaluated rounds yet",
-        (str(tmp_path / "broken"),): "cannot read",
-        (str(tmp_path / "list"),): "is damaged",
-        (str(tmp_path / "young"),): "no rounds yet",
-        (str(ran), "--out", str(tmp_path / "page.pdf")): "must be an HTML file",
-        (str(ran), "--out", str(tmp_path / "file" / "page.html")): "cannot write the report",
+        "nowhere": f"{tmp_path}/nowhere is not a folder: give the folder of a run or a comparison",
+        "empty": f"{tmp_path}/empty holds neither a run (config.toml and history.jsonl) nor a comparison "
+        "(compare.json, or plan.json until it is finished): give the folder of one",
+        "reproduced": f"{tmp_path}/reproduced holds a reproduction: its tables are in {tmp_path}/reproduced/"
+        "reproduce.md; a single run can be reported, such as `holdfast report "
+        f"{tmp_path}/reproduced/cell/seed-0`",
+        "many": f"{tmp_path}/many holds neither a run (config.toml and history.jsonl) nor a comparison (compare.json, "
+        f"or plan.json until it is finished); try `holdfast report {tmp_path}/many/a`",
+        "begun": f"{tmp_path}/begun/plan.json is damaged, methods is missing: start over with --overwrite",
+        "planned": f"the comparison in {tmp_path}/planned has no evaluated rounds yet: report it after its first round",
+        "broken": f"cannot read {tmp_path}/broken/compare.json: Expecting property name enclosed in double quotes: "
+        "line 1 column 2 (char 1); write it again with `holdfast compare --tables "
+        f"{tmp_path}/broken`",
+        "list": f"{tmp_path}/list/compare.json is damaged, the file must be an object: write it again with `holdfast "
+        f"compare --tables {tmp_path}/list`",
+        "young": f"the run in {tmp_path}/young has no rounds yet: report it after its first round",
     }
-    for words, says in cases.items():
+    refusals = [((str(tmp_path / name),), says) for name, says in cases.items()]
+    for out, says in (
+        (tmp_path / "page.pdf", f"--out {tmp_path}/page.pdf must be an HTML file, such as report.html"),
+        (
+            tmp_path / "file" / "page.html",
+            f"cannot write the report {tmp_path}/file/page.html: Not a directory; choose another --out",
+        ),
+    ):
+        refusals.append(((str(ran), "--out", str(out)), says))
+    for words, says in refusals:
         outcome = call("report", *words)
         assert outcome.code == 2, words
-        assert re.fullmatch(r"holdfast: [^\n]*\n", outcome.err), outcome.err
-        assert says in outcome.err
+        assert outcome.err == f"holdfast: {says}\n"
 
 
 def test_the_headline_says_whether_the_difference_is_sure(tmp_path: Path) -> None:

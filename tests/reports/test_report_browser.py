@@ -194,8 +194,8 @@ def test_names_do_not_become_code(browser: Browser, pages: dict[str, Path]) -> N
 
 
 def test_without_scripts_and_on_paper_the_stills_are_shown(browser: Browser, pages: dict[str, Path]) -> None:
-    seen = "[...document.querySelectorAll('.still')].filter(i => i.offsetHeight > 50 && i.naturalWidth > 100).length"
-    charts = "document.querySelectorAll('.still').length"
+    seen = "[...document.querySelectorAll('.static')].filter(i => i.offsetHeight > 50 && i.naturalWidth > 100).length"
+    charts = "document.querySelectorAll('.static').length"
     browser.open(pages["compare"])
     assert browser.run(seen) == 0
     browser.send("Emulation.setEmulatedMedia", media="print")

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from rich.console import Console
 
+from holdfast.data.deal import group_by_owner
 from holdfast.data.skew import effective_classes, feature_shift, figures, gini, total_variation
 from holdfast.data.splits import ClientNoise, Deal, deal
-from holdfast.data.splits.dealt import gather
 from holdfast.reports.split_picture import png, record, terminal
 
 TENS = np.tile(np.arange(10), 30)
@@ -47,7 +47,7 @@ def test_figures_by_hand():
 
 def test_empty_clients_are_counted_and_left_out():
     labels = np.array([0, 1, 0, 1])
-    f = figures(gather(np.array([0, 0, 2, 2]), clients=5), labels, 2)
+    f = figures(group_by_owner(np.array([0, 0, 2, 2]), clients=5), labels, 2)
     assert f["empty_clients"] == 3
     assert f["samples_per_client"]["mean"] == f["samples_per_client"]["min"] == 2
     assert f["label_skew"] == 0
@@ -64,9 +64,9 @@ def test_global_mix_is_that_of_the_dealt_samples():
 def test_feature_shift_by_hand():
     """Clients at -1 and +1 on one of two axes: each a distance 1 from the mean, the samples as well."""
     x = torch.tensor([[-1.0, 5.0], [-1.0, 5.0], [1.0, 5.0], [1.0, 5.0]])
-    d = gather(np.array([0, 0, 1, 1]), clients=3)
+    d = group_by_owner(np.array([0, 0, 1, 1]), clients=3)
     assert feature_shift(d, x) == pytest.approx(1)
-    assert feature_shift(gather(np.array([0, 1, 0, 1]), clients=2), x) == pytest.approx(0)
+    assert feature_shift(group_by_owner(np.array([0, 1, 0, 1]), clients=2), x) == pytest.approx(0)
     assert feature_shift(d, torch.ones(4, 2)) == 0
     scaled = ((x + 5) * 10).to(torch.uint8)  # any unit gives the same figure
     assert feature_shift(d, scaled) == pytest.approx(1, rel=1e-5)
@@ -113,7 +113,7 @@ def test_terminal_shows_counts():
 def test_terminal_of_many_clients_and_classes():
     labels = np.tile(np.arange(100), 6)
     text = printed(deal("dirichlet(0.3)", labels, 60, 0), labels, 100)
-    assert "the first 40 of 60 clients; each shade is 2 classes" in text
+    assert "the first 40 of 60 clients; each shade covers 2 classes" in text
     assert len(text.splitlines()) == 1 + 40 + 1 + 4
 
 

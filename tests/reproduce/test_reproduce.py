@@ -24,7 +24,7 @@ from helpers.commands import Said, call, good, refused
 from helpers.comparisons import stamps
 from helpers.data_files import write_idx
 from helpers.places import ROOT
-from holdfast.comparison.result import StoredRun
+from holdfast.comparison.stored_run import StoredRun
 from holdfast.core.errors import HoldfastError
 from holdfast.reproduce.cells import TableSelection, cells, merged
 from holdfast.reproduce.claims import Outcome, outcomes, published_counts
@@ -329,7 +329,7 @@ NO_DATA = (
         (("toy", "--seeds", "0"), "seeds must be a whole number of at least 1, not 0"),
         (("toy", "--seeds", "many"), "argument --seeds: invalid int value: 'many'; see: holdfast reproduce --help"),
         (("toy", "--jobs", "0"), "jobs must be a whole number of at least 1, not 0"),
-        (("toy", "--set", "lr"), "--set lr: expected KEY=VALUE"),
+        (("toy", "--set", "lr"), "--set lr: expected KEY=VALUE, such as --set lr=0.5"),
         (("toy", "--set", "lrr=1"), "unknown setting 'lrr'; did you mean lr?"),
         (
             ("toy", "--set", "lr=-1"),

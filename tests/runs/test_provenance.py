@@ -14,12 +14,13 @@ import torch
 
 import holdfast
 from holdfast.comparison.compare import tabulate
-from holdfast.comparison.result import read_run
-from holdfast.comparison.task import Executor, Task
+from holdfast.comparison.executor import Executor
+from holdfast.comparison.stored_run import read_run
+from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.method.method import Method
-from holdfast.reports.page import made
+from holdfast.reports.page_text import made
 from holdfast.reports.study import read_study
 from holdfast.runs import provenance
 from holdfast.runs.provenance import MADE, commit, described
@@ -104,11 +105,11 @@ def test_a_comparison_says_what_its_runs_say(copied: Path, monkeypatch: pytest.M
     kept.write_text(json.dumps(json.loads(kept.read_text()) | said))
     monkeypatch.setattr(holdfast, "__version__", "99")
     monkeypatch.setattr(torch, "__version__", "98")
-    found = tabulate("here").record
+    compared = tabulate("here")
     ran = json.loads(Path("here/fedavg/seed-1/summary.json").read_text())
     want = {name: ", ".join(sorted({said[name], ran[name]})) for name in said if name != "commit"}
-    assert {name: found[name] for name in MADE} == want | {"commit": "abc1234"}
-    assert made(found)[:2] == [f"Holdfast {want['holdfast']}", "commit abc1234"]
+    assert {name: compared.record[name] for name in MADE} == want | {"commit": "abc1234"}
+    assert made(compared.study)[:2] == [f"Holdfast {want['holdfast']}", "commit abc1234"]
     footer = made(read_study(Path("here/fedavg/seed-0")))
     assert footer == ["Holdfast 0.0.9", "commit abc1234", "torch 1.0", "B200", "2001-01-01"]
     assert f"<footer>{' · '.join(footer)}</footer>" in holdfast.report("here/fedavg/seed-0").read_text()

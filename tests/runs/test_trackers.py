@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from helpers.commands import TINY, call, good, lines
-from holdfast.runs.history import Record
 from holdfast.runs.trackers import FIGURES, figures
+from holdfast.training.round_record import RoundRecord
 
 TRACKERS = ("tensorboard", "mlflow")
 SMALL = {"epochs": 1, "cohort": 3, "drift": True, "model": "linear"}
@@ -92,7 +92,7 @@ def test_the_tracker_has_what_the_history_has(tmp_path: Path, name: str) -> None
 def test_a_resumed_run_goes_on_in_the_same_place(tmp_path: Path, name: str) -> None:
     plain = holdfast.run("fedbug(0.4)", rounds=5, **SMALL)
 
-    def fall(record: Record) -> None:
+    def fall(record: RoundRecord) -> None:
         if record.round == 3:
             raise RuntimeError("cut off")
 
@@ -139,7 +139,7 @@ def test_an_overwritten_run_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_figures_of_a_round_without_evaluation() -> None:
-    record = Record(3, None, None, 0.5, 0.1, 10, 20, [0], drift={"cosine": 0.25})
+    record = RoundRecord(3, None, None, 0.5, 0.1, 10, 20, [0], drift={"cosine": 0.25})
     assert figures(record) == {
         "train_loss": 0.5, "seconds": 0.1, "upload_bytes": 10, "download_bytes": 20, "drift/cosine": 0.25,
     }  # fmt: skip

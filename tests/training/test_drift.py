@@ -16,17 +16,18 @@ from helpers.places import ROOT
 from helpers.toys import ENGINES, FEDERATION, SETTINGS, Poison, Still, mlp
 from holdfast.method.part import Round
 from holdfast.models.net import Net
-from holdfast.runs.history import Record, read_history
+from holdfast.runs.history import read_history, to_line
 from holdfast.theory.recorder import Recorder, seen
 from holdfast.theory.two_clients import bound, starts
 from holdfast.training.drift import LISTED, MEASURES, SAMPLES, measure, probe
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
 NAMES = [m.name for m in MEASURES]
 F64 = torch.float64
 
 
-def looked(method: str = "fedavg", **settings: object) -> list[Record]:
+def looked(method: str = "fedavg", **settings: object) -> list[RoundRecord]:
     return holdfast.run(method, FEDERATION, mlp(), drift=True, **(SETTINGS | settings)).history
 
 
@@ -144,13 +145,13 @@ def reference(
 def test_every_figure_is_its_definition(engine: str) -> None:
     before: list[np.ndarray] = []
     simulations: list[Simulation] = []
-    rounds: list[Record] = []
+    rounds: list[RoundRecord] = []
 
     def start(simulation: Simulation, done: int) -> None:
         simulations.append(simulation)
         before.append(simulation.server.w.numpy().copy())
 
-    def check(record: Record) -> None:
+    def check(record: RoundRecord) -> None:
         kept, w = seen(simulations[0]), simulations[0].server.w.numpy().copy()
         labels = [FEDERATION.data.y[FEDERATION.deal.client(int(i))].numpy() for i in kept["ids"]]
         data = FEDERATION.data
@@ -241,8 +242,8 @@ def test_other_networks(model: str) -> None:
 
 # -- on disk ---------------------------------------------------------------------------------------------------------
 def test_a_history_of_before_is_read(tmp_path: Path) -> None:
-    record = Record(1, 0.5, 1.0, 1.0, 0.1, 10, 10, [0])
-    old = json.loads(record.line())
+    record = RoundRecord(1, 0.5, 1.0, 1.0, 0.1, 10, 10, [0])
+    old = json.loads(to_line(record))
     del old["drift"]
     (tmp_path / "history.jsonl").write_text(json.dumps(old) + "\n")
     assert read_history(tmp_path / "history.jsonl", 1) == [record]

@@ -15,8 +15,8 @@ from helpers.reference import World
 from helpers.toys import ENGINES, FEDERATION, SETTINGS, mlp
 from holdfast import DataSet, Method, run
 from holdfast.engines.choose import build
-from holdfast.engines.client_update import ClientUpdate
 from holdfast.engines.cohort import Cohort
+from holdfast.engines.local_training import LocalTraining
 from holdfast.parts.decay import Decay
 from holdfast.training.personal import TUNED, on_mix, personalise
 from holdfast.training.simulation import Simulation
@@ -78,10 +78,10 @@ def test_agrees_with_plain_loops(settings, what, engine):
 def test_only_the_head_moves(engine):
     simulation, _ = played(engine=engine)
     tuned = build(
-        engine, ClientUpdate(simulation.net, TUNED["head"], simulation.federation, 0, 2), None, 1, None, False
+        engine, LocalTraining(simulation.net, TUNED["head"], simulation.federation, 0, 2), None, 1, None, False
     )
-    who = simulation.who(simulation.occupied)
-    job, cohort = simulation.job(1, {}), Cohort(who, {}, simulation.plan(who, 1, 0, 2))
+    who = simulation.client_info(simulation.occupied)
+    job, cohort = simulation.broadcast(1, {}), Cohort(who, {}, simulation.plan(who, 1, 0, 2))
     moved = tuned.train(job, cohort).deltas != 0
     assert not moved[:, :-15].any()
     assert moved[:, -15:].all()
@@ -92,10 +92,10 @@ def test_engines_agree_on_the_copies():
     for engine in ENGINES:
         simulation, _ = played(engine=engine)
         tuned = build(
-            engine, ClientUpdate(simulation.net, TUNED["all"], simulation.federation, 0, 2), None, 1, None, False
+            engine, LocalTraining(simulation.net, TUNED["all"], simulation.federation, 0, 2), None, 1, None, False
         )
-        who = simulation.who(simulation.occupied)
-        deltas.append(tuned.train(simulation.job(1, {}), Cohort(who, {}, simulation.plan(who, 1, 0, 2))).deltas)
+        who = simulation.client_info(simulation.occupied)
+        deltas.append(tuned.train(simulation.broadcast(1, {}), Cohort(who, {}, simulation.plan(who, 1, 0, 2))).deltas)
     torch.testing.assert_close(*deltas, rtol=0, atol=1e-12)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from holdfast.method.config import Config
 from holdfast.method.method import as_method
-from holdfast.runs.run import prepare
+from holdfast.runs.setup import prepare_simulation
 from holdfast.training.prefetch import Prefetcher
 from holdfast.training.simulation import Simulation
 
@@ -19,14 +19,14 @@ def test_a_run_with_batches_drawn_ahead_is_the_run(method, chance):
     config = Config(method=method, clients=6, rounds=4, epochs=1, model="linear", public=0.1, **chance)
     found = []
     for ahead in (False, True):
-        sim = prepare(config, as_method(method), None, None)
+        sim = prepare_simulation(config, as_method(method), None, None)
         assert isinstance(sim, Simulation)
         if ahead:
-            sim.ahead = Prefetcher(sim._upcoming)
+            sim.prefetcher = Prefetcher(sim._upcoming)
         played = [sim.play(t).cohort for t in range(1, 5)]
         found.append((sim.server.w, played))
         if ahead:
-            assert sim.ahead.begun == {}, "nothing is begun behind the last round"
+            assert sim.prefetcher.started == {}, "nothing is begun behind the last round"
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
 
@@ -35,10 +35,10 @@ def test_clients_that_the_draw_did_not_choose_get_their_own_batches():
     config = Config(clients=6, cohort=2, rounds=4, epochs=1, model="linear")
     found = []
     for ahead in (False, True):
-        sim = prepare(config, as_method("fedavg"), None, None)
+        sim = prepare_simulation(config, as_method("fedavg"), None, None)
         assert isinstance(sim, Simulation)
-        sim.ahead = Prefetcher(sim._upcoming) if ahead else None
-        back = sim.train(sim.job(2, {}), np.array([0, 1, 2]))
+        sim.prefetcher = Prefetcher(sim._upcoming) if ahead else None
+        back = sim.train(sim.broadcast(2, {}), np.array([0, 1, 2]))
         assert back.ids.tolist() == [0, 1, 2]
         found.append(back.deltas)
     assert torch.equal(*found)
@@ -46,8 +46,8 @@ def test_clients_that_the_draw_did_not_choose_get_their_own_batches():
 
 def test_an_error_in_the_thread_reaches_the_round():
     ahead = Prefetcher(lambda t: 1 // (t - 2))
-    ahead.begin(2)
+    ahead.start(2)
     assert ahead.take(3) == 1
-    ahead.begin(2)
+    ahead.start(2)
     with pytest.raises(ZeroDivisionError):
         ahead.take(2)

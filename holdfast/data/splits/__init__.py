@@ -1,29 +1,22 @@
-"""How data is dealt to clients: ``iid``, ``dirichlet(0.3)``, ``shards(2)``, sums: ``dirichlet(0.5)+noise(0.5)``."""
+"""The splits: one way to deal samples to clients per file, such as ``iid``, ``dirichlet(0.3)`` and ``shards(2)``.
 
-from holdfast.data.splits.base import Dealer, Split
-from holdfast.data.splits.classes import Classes
-from holdfast.data.splits.dealt import ClientNoise, Deal
-from holdfast.data.splits.dirichlet import Dirichlet
-from holdfast.data.splits.given import Given
-from holdfast.data.splits.iid import Iid
-from holdfast.data.splits.noise import FeatureNoise
-from holdfast.data.splits.quantity import Quantity
-from holdfast.data.splits.shards import Shards
-from holdfast.data.splits.sums import Sum, deal, read, splits, total
+To add a split, add a file: it is found by itself. Files with a leading underscore are helpers. A split may import
+``holdfast.data.split`` (the contract), ``holdfast.data.count_tables``, ``holdfast.data.deal`` and ``holdfast.core``.
+"""
+
+from holdfast.data.deal import ClientNoise, Deal
+from holdfast.data.split import FeatureSplit, LabelSplit, OwnerSplit, SizeSplit, Split
+from holdfast.data.split_sum import SplitSum, deal, read, splits, total
 
 __all__ = [
-    "Classes",
     "ClientNoise",
     "Deal",
-    "Dealer",
-    "Dirichlet",
-    "FeatureNoise",
-    "Given",
-    "Iid",
-    "Quantity",
-    "Shards",
+    "FeatureSplit",
+    "LabelSplit",
+    "OwnerSplit",
+    "SizeSplit",
     "Split",
-    "Sum",
+    "SplitSum",
     "deal",
     "read",
     "splits",

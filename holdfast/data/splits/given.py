@@ -1,4 +1,4 @@
-"""given: data that comes with its clients."""
+"""given: data that is already divided among clients."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.splits.base import Split
+from holdfast.data.split import OwnerSplit
 
 
 @dataclass(frozen=True)
-class Given(Split):
+class Given(OwnerSplit):
     """Every group of the data is a client, in the order of the group numbers."""
 
     name = "given"
 
     def owners(self, groups: np.ndarray | None, samples: int, clients: int) -> np.ndarray:
-        """The client of every sample: int64 [samples]."""
         if groups is None:
             raise HoldfastError("given: this data has no groups; use a split such as iid or dirichlet(0.3)")
         if np.shape(groups) != (samples,):
             raise HoldfastError(
-                f"given: groups must hold one number per sample, [{samples}], not {list(np.shape(groups))}"
+                f"given: groups must have one number per sample, shape [{samples}], not {list(np.shape(groups))}; "
+                "reshape them"
             )
         names, owner = np.unique(np.asarray(groups), return_inverse=True)
         if len(names) < clients and names.min() >= 0 and names.max() < clients:

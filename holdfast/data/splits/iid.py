@@ -1,4 +1,4 @@
-"""iid: the samples are shuffled and dealt in equal hands."""
+"""iid: the samples are shuffled and dealt in equal numbers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.data.splits.base import Dealer
-from holdfast.data.splits.count_tables import shares
-from holdfast.data.splits.dealt import tally
+from holdfast.data.count_tables import apportion
+from holdfast.data.deal import count_pairs
+from holdfast.data.split import LabelSplit
 
 
 @dataclass(frozen=True)
-class Iid(Dealer):
+class Iid(LabelSplit):
     """Every client gets a random ``n/N`` samples (sizes differ by at most one), as in McMahan et al. 2017.
 
-    With more clients than samples some are empty.
+    With more clients than samples, some clients are empty.
     """
 
     name = "iid"
@@ -25,6 +25,6 @@ class Iid(Dealer):
 
     def table(self, counts: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
         n = int(counts.sum())
-        sizes = rng.permutation(shares(np.ones(clients), n, 0.0))
+        sizes = rng.permutation(apportion(np.ones(clients), n, 0.0))
         owner = rng.permutation(np.repeat(np.arange(clients), sizes))
-        return tally(owner, np.repeat(np.arange(len(counts)), counts), clients, len(counts))
+        return count_pairs(owner, np.repeat(np.arange(len(counts)), counts), clients, len(counts))

@@ -1,4 +1,4 @@
-"""noise: the same samples seen through clients' different sensors."""
+"""noise: every client sees the samples through its own noisy sensor."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import MISSING, dataclass
 import numpy as np
 
 from holdfast.core.params import param
-from holdfast.data.splits.base import Split, stream
-from holdfast.data.splits.dealt import ClientNoise
+from holdfast.data.deal import ClientNoise
+from holdfast.data.split import FeatureSplit, stream
 
 
 @dataclass(frozen=True)
-class FeatureNoise(Split):
+class FeatureNoise(FeatureSplit):
     """Gaussian noise on the features (FNR-FL Eq. 2): ``x' = x + (eps * M(x)) * sigma_i + mu``, eps ~ N(0, 1).
 
-    ``spread`` says what a client's ``sigma_i`` is, i = 1..N: ``fixed``: sigma; ``ramp``: ``sigma * i/N`` (Li
-    et al. 2022); ``drawn``: uniform in [0, sigma]. The paper leaves its mask M open: here each number of a
-    sample is in it with probability ``mask``. Noise belongs to the sample: it is the same in every round.
-    Alone, the split is iid.
+    ``spread`` decides the ``sigma_i`` of client i = 1..N: ``fixed``: sigma; ``ramp``: ``sigma * i/N`` (Li et al. 2022);
+    ``drawn``: uniform in [0, sigma]. The paper leaves its mask M open: here it contains each number of a sample with
+    probability ``mask``. Noise belongs to the sample: it is the same in every round. Alone, the split is iid.
     """
 
     name = "noise"
@@ -28,7 +27,6 @@ class FeatureNoise(Split):
     mean: float = param(0.0, "mean of the noise, added to all numbers")
 
     def draw(self, clients: int, seed: int) -> ClientNoise:
-        """The noise of every client."""
         if self.spread == "ramp":
             share = np.arange(1, clients + 1) / clients
         elif self.spread == "drawn":

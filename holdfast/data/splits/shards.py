@@ -8,18 +8,18 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
-from holdfast.data.splits.base import Dealer
-from holdfast.data.splits.count_tables import shares
-from holdfast.data.splits.dealt import tally
+from holdfast.data.count_tables import apportion
+from holdfast.data.deal import count_pairs
+from holdfast.data.split import LabelSplit
 
 
 @dataclass(frozen=True)
-class Shards(Dealer):
+class Shards(LabelSplit):
     """``s`` shards per client (McMahan et al. 2017): sort by label, cut into ``N*s`` equal shards, deal them.
 
-    FedAgg Sec. V-A: 60000 samples, 100 clients and ``s = 2`` are 200 shards of 300. Where ``N*s`` does not
-    divide the samples, shards differ by one sample, the longer ones spread evenly over the labels. FedNLR's
-    shards of unequal sizes are ``shards(s) + quantity(a)``.
+    FedAgg Sec. V-A: 60000 samples, 100 clients and ``s = 2`` make 200 shards of 300. Where ``N*s`` does not divide the
+    samples, shards differ by one sample, and the longer ones are spread evenly over the labels. FedNLR's shards of
+    unequal sizes are ``shards(s) + quantity(a)``.
     """
 
     name = "shards"
@@ -37,5 +37,5 @@ class Shards(Dealer):
                 f"use at most {n // self.s} clients"
             )
         holder = rng.permutation(np.repeat(np.arange(clients), self.s))
-        owner = np.repeat(holder, shares(np.ones(pieces), n, 0.0))
-        return tally(owner, np.repeat(np.arange(len(counts)), counts), clients, len(counts))
+        owner = np.repeat(holder, apportion(np.ones(pieces), n, 0.0))
+        return count_pairs(owner, np.repeat(np.arange(len(counts)), counts), clients, len(counts))

@@ -1,17 +1,17 @@
 "use strict";
-// Draws the charts described in #charts. Colours come from the style sheet, so that light and dark are decided there.
+// Draws the charts described in #charts. The style sheet sets the colours, for light and dark mode.
 (() => {
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const root = document.documentElement;
   const HUES = 8, NARROW = 560;
-  // each time that the colours are used up, lines and bars get the next of these
+  // after HUES methods the colours repeat, with the next dash and pattern
   const DASHES = ["solid", "dash", "dot", "dashdot"], PATTERNS = ["", "/", "-", "x"];
   const hidden = new Set();
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const hue = (number) => css(`--hue${number % HUES}`);
   const lap = (number) => Math.floor(number / HUES) % DASHES.length;
   const faint = (colour, share) => colour + Math.round(255 * share).toString(16).padStart(2, "0");
-  // plotly reads tags in texts: names are shown as they are
+  // plotly interprets tags in texts, but names must be shown as they are
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const known = (values) => values.filter((v) => v !== null);
   const shorten = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
@@ -69,7 +69,7 @@
         text: plain(shorten(e.label, 28)), font: { color: e.colour, size: 12.5 }, xshift: 6 })) : [] } };
   }
 
-  // rounds are whole numbers: 1, 2, 5, 10, 20, ... between ticks
+  // rounds are whole numbers: the distance between ticks is 1, 2, 5, 10, 20, ...
   function step(chart, most) {
     const rounds = chart.series.flatMap((s) => s.x), span = Math.max(...rounds) - Math.min(...rounds);
     for (let unit = 1; ; unit *= 10) {
@@ -89,7 +89,7 @@
     for (const e of ends.toReversed()) { e.at = Math.min(e.at, top); top = e.at - gap; }
   }
 
-  // what only some seeds reached is outlined
+  // a target that only some seeds reached has an outlined bar
   function filling(s) {
     const colour = hue(s.hue);
     const fills = s.hollow.map((h) => (h ? faint(colour, 0.1) : colour));
@@ -164,7 +164,7 @@
     width = root.clientWidth;
     clearTimeout(waiting);
     waiting = setTimeout(() => {
-      for (const chart of charts) Plotly.purge(`plot-${chart.key}`);  // a drawn chart would hold its place wide open
+      for (const chart of charts) Plotly.purge(`plot-${chart.key}`);  // a drawn chart would keep its old width
       draw();
     }, 120);
   });

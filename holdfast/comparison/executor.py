@@ -1,0 +1,100 @@
+"""Carries out tasks one after the other, sharing data sets and federations between them."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from holdfast.comparison.task import Task
+from holdfast.data.dataset import DataSet
+from holdfast.data.federation import Federation
+from holdfast.data.sources import load
+from holdfast.method.config import Config, with_role
+from holdfast.runs.folder import RunFolder
+from holdfast.runs.provenance import made_here
+from holdfast.runs.run import carry_out
+from holdfast.runs.run_options import RunOptions
+from holdfast.runs.setup import check_together, deal, pick_device
+from holdfast.training.round import Diverged
+from holdfast.training.round_record import RoundRecord
+
+
+@dataclass
+class Executor:
+    """Runs tasks; each data set is loaded once, and a federation is dealt once for consecutive runs that share it.
+
+    Attributes:
+        data: A data set from Python, used instead of the one that configs name.
+        model: A model from Python, used instead of the one that configs name.
+        loaded: Data sets by name and folder.
+        dealt: The last federation, by the settings that decide it.
+    """
+
+    data: DataSet | None = None
+    model: nn.Module | None = None
+    loaded: dict[tuple[str, str | None], DataSet] = field(default_factory=dict)
+    dealt: dict[tuple[Any, ...], Federation] = field(default_factory=dict)
+
+    def federation(self, config: Config) -> Federation:
+        """Return the federation of a config."""
+        key = tuple(getattr(config, name) for name in with_role("federation"))
+        if key not in self.dealt:
+            self.dealt = {key: deal(config, self._data(config))}
+        return self.dealt[key]
+
+    def check(self, task: Task) -> None:
+        """Raise an error for anything wrong with a task before any task runs."""
+        check_together(task.config, task.method, self.federation(task.config), self.model)
+
+    def run(
+        self, task: Task, on_round: Callable[[RoundRecord], None], stop: Callable[[], bool], light: bool = False
+    ) -> tuple[str, str]:
+        """Start or resume a run.
+
+        Args:
+            task: What to run.
+            on_round: Called after every round.
+            stop: Asked after every round whether to stop.
+            light: Delete the checkpoint once the run is finished.
+
+        Returns:
+            How it ended, ``finished``, ``stopped`` or ``diverged``, and the reason.
+        """
+        folder = RunFolder(task.folder)
+        resume = task.state() == "started" and task.kept() > 0
+        federation = self.federation(task.config)
+        try:
+            options = RunOptions(folder, resume, not resume, on_round=on_round, stop=stop)
+            result = carry_out(task.config, task.method, federation, self.model, options)
+        except Diverged as error:
+            folder.give_up(str(error), made_here(pick_device(task.config.device)))
+            return "diverged", str(error)
+        finally:
+            free_gpu_memory()
+        if len(result.history) < task.config.rounds:
+            return "stopped", ""
+        if light:
+            shutil.rmtree(folder.checkpoint, ignore_errors=True)
+        return "finished", ""
+
+    def _data(self, config: Config) -> DataSet:
+        if self.data is not None:
+            return self.data
+        key = (config.data, config.data_dir)
+        if key not in self.loaded:
+            self.loaded[key] = load(config.data, config.data_dir)
+        return self.loaded[key]
+
+
+def free_gpu_memory() -> None:
+    """Release what a run leaves on a GPU, above all captured and compiled steps, before the next one starts."""
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.compiler.reset()
+        torch.cuda.empty_cache()

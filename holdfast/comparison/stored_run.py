@@ -1,0 +1,82 @@
+"""A run as it is on disk, read for a comparison."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.comparison.task import read_summary
+from holdfast.core.errors import HoldfastError
+from holdfast.runs.folder import DIVERGED, HISTORY, SUMMARY
+from holdfast.runs.provenance import made_of
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run.
+
+    Attributes:
+        seed: Its seed.
+        history: The lines of its history, one per round.
+        summary: Its summary; empty until it is finished.
+        why: Why it diverged; empty if it did not.
+        made: Where and when it was made, as far as it says.
+    """
+
+    seed: int
+    history: list[dict[str, Any]]
+    summary: dict[str, Any]
+    why: str
+    made: dict[str, str] = field(default_factory=dict)
+
+    def get(self, name: str) -> Any:
+        """Return a figure of the summary, or None."""
+        return self.summary.get(name)
+
+    @property
+    def traffic(self) -> int | None:
+        """Bytes up and down."""
+        return self.summary["upload_bytes"] + self.summary["download_bytes"] if self.summary else None
+
+
+def read_run(folder: Path, seed: int) -> StoredRun:
+    """Read a run that is finished or diverged."""
+    if (folder / SUMMARY).exists():
+        summary = read_summary(folder)
+        return StoredRun(seed, read_lines(folder / HISTORY), summary, "", made_of(summary))
+    if (folder / DIVERGED).exists():
+        why, made = read_diverged(folder / DIVERGED)
+        return StoredRun(seed, read_lines(folder / HISTORY), {}, why, made)
+    raise HoldfastError(f"{folder} holds no finished run: run the comparison again to finish it")
+
+
+def read_started(folder: Path, seed: int) -> StoredRun:
+    """Read a run as far as it is; one that has not started has no history."""
+    if (folder / SUMMARY).exists() or (folder / DIVERGED).exists():
+        return read_run(folder, seed)
+    history = read_lines(folder / HISTORY, growing=True) if (folder / HISTORY).exists() else []
+    return StoredRun(seed, history, {}, "")
+
+
+def read_diverged(path: Path) -> tuple[str, dict[str, str]]:
+    """Read why a run diverged, and where it was made; files of older versions hold only the reason."""
+    why, _, made = path.read_text(encoding="utf-8").partition("\n")
+    try:
+        return why, made_of(json.loads(made.strip() or "{}"))
+    except (ValueError, AttributeError) as error:
+        raise damaged(path) from error
+
+
+def read_lines(path: Path, growing: bool = False) -> list[dict[str, Any]]:
+    """Read the rounds of a history. If it is ``growing``, an incomplete last line is a round being written."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return [json.loads(line) for line in (text.rpartition("\n")[0] if growing else text).splitlines()]
+    except (OSError, ValueError) as error:
+        raise damaged(path) from error
+
+
+def damaged(path: Path) -> HoldfastError:
+    return HoldfastError(f"{path} is damaged: delete that run's folder to run it again")

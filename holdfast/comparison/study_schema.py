@@ -1,0 +1,267 @@
+"""What ``compare.json`` and ``plan.json`` hold. The fields of these records are the keys of the files.
+
+Lists over seeds follow ``Study.seeds``. A value is None where a run has none: it diverged, or is not finished.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.core.typed_json import OMIT_NONE
+
+FORMAT = 2  # of both files; 1 is the same with older part names, and its plan.json has no number
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure over seeds.
+
+    Attributes:
+        mean: The mean; None unless every seed has a value.
+        std: The standard deviation (n - 1); None as well for a single seed.
+        values: The figure of every seed.
+    """
+
+    mean: float | None
+    std: float | None
+    values: list[float | None]
+
+
+@dataclass(frozen=True)
+class AccuracyScores:
+    """Test accuracy: after the last round, the best of any round, and the mean of the last five evaluated rounds."""
+
+    final: Spread
+    best: Spread
+    last5: Spread
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """The mean difference to the reference, paired by seed.
+
+    Attributes:
+        of: The score that is compared.
+        to: The label of the reference.
+        mean: The mean over seeds of entry - reference.
+        low: Lower end of the 95% interval; None with one seed or without scipy, like ``high`` and ``p``.
+        high: Upper end of the interval.
+        p: The p-value of the paired t test.
+        n: The number of seeds.
+    """
+
+    of: str
+    to: str
+    mean: float
+    low: float | None
+    high: float | None
+    p: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class DivergedRun:
+    """A seed whose run diverged, and the reason."""
+
+    seed: int
+    why: str
+
+
+@dataclass(frozen=True)
+class TargetCost:
+    """Rounds, seconds and bytes, seed by seed, until the accuracy ``target`` was reached; None where it never was."""
+
+    target: float
+    rounds: list[int | None]
+    seconds: list[float | None]
+    bytes: list[float | None]
+
+
+@dataclass(frozen=True)
+class ClassAccuracy:
+    """Final accuracy by class: the mean over seeds, and a list of classes per seed."""
+
+    mean: list[float | None] | None
+    values: list[list[float | None] | None]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Scores over the evaluated rounds, one curve per seed."""
+
+    rounds: list[int]
+    test_accuracy: list[list[float | None]]
+    test_loss: list[list[float | None]]
+    train_loss: list[list[float | None]]
+
+
+@dataclass(frozen=True)
+class DriftCurve:
+    """One measure of client drift over the rounds in which it was recorded, one curve per seed."""
+
+    rounds: list[int]
+    values: list[list[float | None]]
+
+
+@dataclass(frozen=True)
+class EntryProgress:
+    """How far an entry of an unfinished comparison is.
+
+    Attributes:
+        runs: Number of its runs.
+        done: How many of them are finished or diverged.
+        rounds: Rounds trained so far in all of them.
+        of: Rounds to train in all of them.
+        final: Final accuracy of the finished runs.
+    """
+
+    runs: int
+    done: int
+    rounds: int
+    of: int
+    final: Spread
+
+
+@dataclass(frozen=True)
+class StudyProgress:
+    """How many runs an unfinished comparison has, and how many of them are done or started."""
+
+    runs: int
+    done: int
+    started: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyEntry:
+    """One row of a comparison: a method at one point of the sweep, over all seeds.
+
+    Attributes:
+        label: The method, and the point of the sweep.
+        method: The method as the user wrote it.
+        settings: The point of the sweep.
+        runs: The run folders, relative to that of the comparison.
+        difference: To the reference; None for the reference itself and where a run diverged.
+        verdict: ``better``, ``worse``, ``no difference seen``, or empty without an interval.
+        leaks_test_data: Whether training used test data, which makes the accuracy meaningless.
+        kappa: Final accuracy times 10 000 per second.
+        rho: Final accuracy times 10 000 per megabyte.
+        seconds: Wall-clock time of all rounds.
+        bytes: Upload and download of all rounds.
+        personal: Accuracy of the clients' own copies, where they were tuned.
+        progress: Only while the comparison is not finished; never written to ``compare.json``.
+    """
+
+    label: str
+    method: str
+    settings: dict[str, Any]
+    runs: list[str]
+    accuracy: AccuracyScores
+    difference: PairedDifference | None
+    verdict: str = ""
+    diverged: list[DivergedRun] = field(default_factory=list)
+    leaks_test_data: bool = False
+    targets: list[TargetCost]
+    kappa: Spread
+    rho: Spread
+    seconds: Spread
+    bytes: Spread
+    personal: Spread | None = field(default=None, metadata=OMIT_NONE)
+    by_class: ClassAccuracy
+    curves: Curves
+    drift: dict[str, DriftCurve] = field(default_factory=dict)
+    progress: EntryProgress | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all runs are done. Until then an entry has curves but no results."""
+        return self.progress is None or self.progress.done == self.progress.runs
+
+
+@dataclass(frozen=True)
+class ClientCounts:
+    """Samples per client and class; None for large federations."""
+
+    counts: list[list[int]] | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A comparison: its setup and its results. A single run is a study with one entry and one seed.
+
+    Attributes:
+        device: Where the runs were made; like ``date``, ``holdfast``, ``torch`` and ``commit`` taken from the runs
+            themselves, and empty where they do not say.
+        command: The command that makes or resumes it; None where only Python can.
+        own: What only Python can provide: data, model or parts, by name.
+        settings: What all runs share: settings that differ from their defaults, and those every table should name.
+        sweep: The settings that are swept, with their values.
+        targets: Accuracies to reach.
+        classes: Names of the classes.
+        split: How the data of the first seed is split.
+        best_points: Method -> label of its best point; only in a sweep.
+        progress: Only while the comparison is not finished; never written to ``compare.json``.
+        config: The config of a single run as TOML; never written.
+        rounds_done: Rounds of a single run so far; never written.
+    """
+
+    format: int = FORMAT
+    device: str = ""
+    date: str = ""
+    holdfast: str = ""
+    torch: str = ""
+    commit: str = ""
+    command: str | None
+    own: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any]
+    sweep: dict[str, list[Any]] = field(default_factory=dict)
+    seeds: list[int]
+    targets: list[float]
+    classes: list[str]
+    split: ClientCounts = field(default_factory=ClientCounts)
+    entries: list[StudyEntry]
+    best_points: dict[str, str] | None = field(default=None, metadata=OMIT_NONE)
+    progress: StudyProgress | None = field(default=None, metadata=OMIT_NONE)
+    config: str | None = field(default=None, metadata=OMIT_NONE)
+    rounds_done: int | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods, each once."""
+        return list(dict.fromkeys(entry.method for entry in self.entries))
+
+
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """What may differ each time a comparison is resumed: accuracies to reach, parallel jobs, and kept checkpoints."""
+
+    targets: list[float] | None = None
+    jobs: int = 1
+    light: bool = False
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a result says about the data: its classes, and the samples per client and class of the first seed."""
+
+    classes: list[str]
+    counts: list[list[int]] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredPlan:
+    """``plan.json``: what makes a comparison this one and no other, and how it was last started."""
+
+    format: int = FORMAT
+    methods: list[str]
+    sweep: dict[str, list[Any]]
+    seeds: list[int]
+    settings: dict[str, Any]
+    how: ExecutionOptions = field(default_factory=ExecutionOptions)
+    own: dict[str, str] | None = None
+    classes: list[str]
+    counts: list[list[int]] | None
+
+    @property
+    def facts(self) -> DataFacts:
+        return DataFacts(self.classes, self.counts)

@@ -1,0 +1,29 @@
+"""Find named things by importing the folder they live in, so that a new one is one new file and no list to edit."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import TypeVar
+
+from holdfast.core.params import Named
+
+T = TypeVar("T", bound=Named)
+
+
+def discover(package: str, base: type[T]) -> dict[str, type[T]]:
+    """Import the modules of ``package`` and return every named subclass of ``base``, user-defined ones included.
+
+    Modules with a leading underscore are helpers and are left alone. A class without a ``name`` of its own is abstract.
+    """
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{package}.{module.name}")
+    return {cls.name: cls for cls in _subclasses(base) if vars(cls).get("name")}
+
+
+def _subclasses(cls: type[T]) -> Iterator[type[T]]:
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _subclasses(sub)

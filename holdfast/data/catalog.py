@@ -1,0 +1,86 @@
+"""Look up data sets by name: ``digits``, ``mnist``, ``cifar10``, ``folder('pictures')``, ..."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+from holdfast.core.discovery import discover
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import build, one
+from holdfast.data.cache import user_folder
+from holdfast.data.dataset import DataSet
+from holdfast.data.source import Source
+
+
+def sources() -> dict[str, type[Source]]:
+    """Return every data set by name: those of ``holdfast/data/sources`` and those that a user has written."""
+    return discover("holdfast.data.sources", Source)
+
+
+def source(text: str) -> Source:
+    """Return the data set that a text such as ``cinic10(valid=true)`` names, without reading it."""
+    return build(one(text, "data set"), sources(), "data set")
+
+
+def data_folder(given: str | Path | None = None) -> Path:
+    """Return the data folder: ``given``, else ``$HOLDFAST_DATA``, else a folder in the user's cache."""
+    return Path(given).expanduser() if given else user_folder("HOLDFAST_DATA", "data")
+
+
+def load(text: str, data_dir: str | Path | None = None) -> DataSet:
+    """Load a data set by name.
+
+    Args:
+        text: Its name, with parameters if any: ``mnist``, ``cinic10(valid=true)``, ``folder('pictures', size=64)``.
+        data_dir: The folder of all data sets; by default ``$HOLDFAST_DATA`` or a folder in the user's cache.
+
+    Returns:
+        The training and test samples.
+
+    >>> load("digits").x.shape[1:]
+    torch.Size([1, 8, 8])
+    """
+    return source(text).load(data_folder(data_dir))
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """One row of ``holdfast data list``.
+
+    Attributes:
+        name: The data set.
+        present: Whether all its files are there.
+        folder: The folder that holds, or should hold, its files.
+        train: The number of training samples.
+        test: The number of test samples.
+        missing: The files that are not there.
+        problem: Why files that are there cannot be read.
+    """
+
+    name: str
+    present: bool
+    folder: Path
+    train: int = 0
+    test: int = 0
+    missing: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def listing(data_dir: str | Path | None = None) -> list[SourceStatus]:
+    """Return the status of every data set that needs no parameters, sorted by name."""
+    root = data_folder(data_dir)
+    plain = [cls for cls in sources().values() if all(f.default is not MISSING for f in fields(cls))]
+    return [_status(cls(), root) for cls in sorted(plain, key=lambda cls: cls.name)]
+
+
+def _status(source: Source, data_dir: Path) -> SourceStatus:
+    folder = source.place(data_dir)
+    missing = tuple(source.missing(data_dir))
+    if missing:
+        return SourceStatus(source.name, False, folder, missing=missing)
+    try:
+        train, test = source.count(data_dir)
+    except HoldfastError as error:
+        return SourceStatus(source.name, True, folder, problem=str(error))
+    return SourceStatus(source.name, True, folder, train, test)

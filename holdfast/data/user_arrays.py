@@ -1,0 +1,165 @@
+"""Your own data as numpy arrays, torch tensors or lists, in one piece or already divided among clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.core.errors import HoldfastError
+from holdfast.data.arrays import are_strings, labels, numbered, samples
+from holdfast.data.dataset import DataSet
+from holdfast.data.prepare import hold_out_test, moments
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    test_x: Any = None,
+    test_y: Any = None,
+    *,
+    groups: Any = None,
+    classes: Sequence[str] | None = None,
+    name: str = "arrays",
+    channels: str = "auto",
+    share: float = 0.2,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
+    normalise: bool = True,
+) -> DataSet:
+    """Make a data set from numpy arrays, torch tensors or lists.
+
+    Args:
+        x: Inputs: images [n, height, width] or [n, channels, height, width], or rows [n, features].
+        y: Labels: integers from 0, or strings.
+        test_x: Test inputs; without them a fixed share of every class is held out.
+        test_y: Test labels.
+        groups: The client of every training sample, for data that is already federated.
+        classes: The class names, in the order of their labels.
+        name: The name of the data set.
+        channels: Where images have their channels: ``first``, ``last`` or ``auto``. The latter means last where the
+            last axis is 1 or 3 and the second is not, else first.
+        share: The share of every class to hold out where there is no test set.
+        mean: The mean per channel or feature; by default that of the training data.
+        std: The standard deviation per channel or feature; by default that of the training data.
+        normalise: Whether to normalise inputs by ``mean`` and ``std``.
+
+    Returns:
+        The checked data set.
+
+    >>> data = from_arrays([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1], groups=["ann", "bob", "ann", "bob"])
+    >>> data.y.tolist(), data.test_y.tolist(), data.classes
+    ([0, 1], [0, 1], ('0', '1'))
+    """
+    if (test_x is None) != (test_y is None):
+        raise HoldfastError("only one of test_x and test_y is given; give both or neither")
+    inputs = samples("x", x, channels)
+    test_inputs = inputs[:0] if test_x is None else samples("test_x", test_x, channels)
+    _check_alike("test_x", test_inputs, "x", inputs)
+    targets, test_targets, names = _targets(y, () if test_y is None else test_y, classes)
+    _check_length("y", len(targets), "x", len(inputs))
+    _check_length("test_y", len(test_targets), "test_x", len(test_inputs))
+    data = DataSet(name, inputs, targets, test_inputs, test_targets, names)
+    if groups is not None:
+        ids, _ = numbered("groups", groups)
+        _check_length("groups", len(ids), "x", len(inputs))
+        data = replace(data, groups=ids)
+    if test_x is None:
+        data = _with_test_set(data, share)
+    return _normalised(data, tuple(map(float, mean)), tuple(map(float, std))) if normalise else data
+
+
+def from_clients(
+    clients: Sequence[tuple[Any, Any]] | Mapping[Any, tuple[Any, Any]],
+    test: tuple[Any, Any] | None = None,
+    **options: Any,
+) -> DataSet:
+    """Make a data set that is already divided among clients. Use it with the split ``given``.
+
+    Args:
+        clients: The inputs and labels of each client, as a list or as a mapping by name. Client ``i`` of the list, or
+            of the mapping in its order, is group ``i``; it may be empty.
+        test: The inputs and labels of a common test set; without it a fixed share of every class is held out.
+        options: Those of ``from_arrays``.
+
+    Returns:
+        The checked data set.
+    """
+    pairs = clients.items() if isinstance(clients, Mapping) else enumerate(clients)
+    channels = options.pop("channels", "auto")
+    xs: list[Tensor] = []
+    ys: list[np.ndarray] = []
+    groups: list[int] = []
+    for number, (who, (x, y)) in enumerate(pairs):
+        _check_length(f"y of client {who}", len(y), f"x of client {who}", len(x))
+        if len(x):
+            part = samples(f"x of client {who}", x, channels)
+            _check_alike(f"x of client {who}", part, "the first", xs[0] if xs else part)
+            xs.append(part)
+            ys.append(np.asarray(y).reshape(len(x)))
+            groups += [number] * len(x)
+    if not xs:
+        raise HoldfastError("no client has a sample; give at least one")
+    test_x, test_y = (None, None) if test is None else (samples("test_x", test[0], channels), test[1])
+    settings: dict[str, Any] = {"name": "clients", **options, "channels": "first"}
+    data = from_arrays(torch.cat(xs), np.concatenate(ys), test_x, test_y, groups=groups, **settings)
+    # from_arrays numbers the clients without the empty ones: give every client its place in the list again.
+    assert data.groups is not None
+    return replace(data, groups=torch.tensor(sorted(set(groups)))[data.groups])
+
+
+def _targets(y: Any, test_y: Any, classes: Sequence[str] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """Return training labels and test labels as numbers, and the class names."""
+    if are_strings(y):
+        ids, names = numbered("y", y, classes)
+        held = numbered("test_y", test_y, names)[0] if len(test_y) else ids[:0]
+        return ids, held, names
+    ids = labels("y", y)
+    held = labels("test_y", test_y) if len(test_y) else ids[:0]
+    high = int(torch.cat([ids, held]).max()) if len(ids) + len(held) else 0
+    if classes is not None and high >= len(classes):
+        raise HoldfastError(
+            f"a label is {high}, expected 0 to {len(classes) - 1} for {len(classes)} classes; fix y or classes"
+        )
+    if classes is None and high >= len(ids) + len(held):
+        remedy = "number them from 0, or give classes="
+        raise HoldfastError(f"a label is {high}, but there are only {len(ids) + len(held)} samples; {remedy}")
+    return ids, held, tuple(map(str, range(high + 1) if classes is None else classes))
+
+
+def _check_length(what: str, n: int, other: str, expected: int) -> None:
+    if n != expected:
+        raise HoldfastError(f"{what} has {n} entries and {other} has {expected}; give one label or group per sample")
+
+
+def _check_alike(what: str, x: Tensor, other: str, expected: Tensor) -> None:
+    if x.shape[1:] != expected.shape[1:] or x.dtype != expected.dtype:
+        mine, theirs = (f"{t.dtype} {list(t.shape[1:])}" for t in (x, expected))
+        raise HoldfastError(f"{what} has samples of {mine} and {other} of {theirs}; give all the same type and shape")
+
+
+def _with_test_set(data: DataSet, share: float) -> DataSet:
+    if not 0 < share < 1:
+        raise HoldfastError(f"share must be in (0, 1), not {share}; use one such as 0.2")
+    kept, held = hold_out_test(data.y, share)
+    if not len(held):
+        raise HoldfastError("one sample per class leaves nothing to test on; give test_x and test_y")
+    groups = None if data.groups is None else data.groups[kept]
+    x, y = data.x, data.y
+    return replace(data, x=x[kept], y=y[kept], test_x=x[held], test_y=y[held], groups=groups)
+
+
+def _normalised(data: DataSet, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
+    if not mean and not std:
+        mean, std = moments(data.x)
+    if not len(mean) == len(std) == data.x.shape[1] or not all(s > 0 for s in std):
+        channels = data.x.shape[1]
+        raise HoldfastError(
+            f"mean and std are {list(mean)} and {list(std)}, expected {channels} numbers each, one per channel or "
+            "feature, with std above 0; leave both out to compute them"
+        )
+    return replace(data, mean=mean, std=std)

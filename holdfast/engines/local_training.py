@@ -1,0 +1,271 @@
+"""One client's local training: begin, steps, end. It is written here only; the engines call it.
+
+w  <-  w - lr * rate * direction(gradient(task loss + penalties))
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from holdfast.core import rng
+from holdfast.core.errors import HoldfastError
+from holdfast.core.tensors import PerPart, Tensors
+from holdfast.data.federation import Federation
+from holdfast.method.method import Method
+from holdfast.method.part import Batch, Client, Gradient, Part
+from holdfast.models.net import Net, Out
+
+Objective = Callable[[object], tuple[Tensor, Tensor]]  # model -> (objective, task loss)
+Differentiate = Callable[[Objective, Tensor, Tensor | None], Gradient]  # (objective, w, rate)
+Descend = Callable[[Objective, Tensor, Tensor], Tensor]  # (objective, w, eta) -> task loss; moves w
+CHUNK = 256  # samples at a time when a part runs over a client's data
+
+
+class Broadcast(NamedTuple):
+    """What the server sends to every client of a cohort."""
+
+    w0: Tensor  # the global model
+    lr: Tensor
+    round: Tensor
+    messages: PerPart  # what the parts broadcast beside the model
+
+
+class ClientInfo(NamedTuple):
+    """The facts about one client, or about a cohort with a leading client axis."""
+
+    id: Tensor
+    n: Tensor  # samples
+    counts: Tensor  # samples per class
+    S: Tensor  # local steps per epoch
+    K: Tensor  # local steps of the round
+    samples: Tensor  # the numbers of its samples, padded
+    valid: Tensor  # false where ``samples`` is padding
+    sigma: Tensor  # standard deviation of its feature noise
+
+    def to(self, device: torch.device) -> ClientInfo:
+        return ClientInfo(*(field.to(device) for field in self))
+
+
+class ClientTask(NamedTuple):
+    """Everything that a client trains with, apart from its batches; the last two may have a client axis."""
+
+    broadcast: Broadcast
+    info: ClientInfo
+    state: PerPart  # what the parts keep at the client
+
+
+CLIENT_AXES = ClientTask(None, 0, 0)  # type: ignore[arg-type]  # which of its fields have a client axis, for vmap
+
+
+class LocalTraining:
+    """Local training under a method.
+
+    Methods that take ``differentiate`` leave it to the engine how gradients are computed.
+    """
+
+    def __init__(self, net: Net, method: Method, federation: Federation, seed: int, epochs: int, trip: int = 0) -> None:
+        self.net, self.method, self.federation = net, method, federation
+        self.seed, self.epochs, self.trip = seed, epochs, trip
+        self.rated = bool(method.filling("rate"))
+        self.lr_part = method.single("lr")
+        self.loss_part = method.single("task_loss")
+        self.gradient_part = method.single("gradient")
+        self.by_hook = {
+            h: method.filling(h) for h in ("begin", "epoch", "teachers", "rate", "penalty", "direction", "end")
+        }
+        # Whether no part looks at the gradient, so that an engine may move the model parameter by parameter.
+        self.gradient_unseen = not (self.rated or self.gradient_part or self.by_hook["direction"])
+
+    def for_thread(self) -> LocalTraining:
+        """Return a copy that another thread can use at the same time."""
+        twin = copy.copy(self)
+        twin.net = self.net.twin()
+        return twin
+
+    def begin(self, task: ClientTask) -> PerPart:
+        """Return every part's scratch before the first step."""
+        c = self._client(task)
+        return {p.name: p.begin(self._view(c, p, task, {})) for p in self.by_hook["begin"]}
+
+    def epoch(self, task: ClientTask, scratch: PerPart, w: Tensor, epoch: Tensor) -> PerPart:
+        """Return every part's scratch at the start of an epoch."""
+        c = self._client(task)
+        c.epoch = epoch
+        return scratch | {p.name: p.epoch(self._view(c, p, task, scratch), w) for p in self.by_hook["epoch"]}
+
+    def step(
+        self, differentiate: Differentiate, task: ClientTask, scratch: PerPart, w: Tensor, batch: Batch, k: Tensor,
+        epoch: Tensor, out: Tensor | None = None, descend: Descend | None = None,
+    ) -> tuple[Tensor, PerPart, Tensor]:  # fmt: skip
+        """Take one local step.
+
+        Args:
+            differentiate: How the engine computes a gradient.
+            task: What the client trains with.
+            scratch: What the parts keep within the round.
+            w: The local model.
+            batch: The samples of the step.
+            k: The number of the step, from 1.
+            epoch: The number of the epoch, from 0.
+            out: Where to write the new model; by default it is a new tensor.
+            descend: Moves ``w`` itself; used if no part looks at the gradient.
+
+        Returns:
+            The new model, the new scratch, and the batch's task loss before the step.
+        """
+        c = self._client(task)
+        c.k, c.epoch = k, epoch
+
+        def view(part: Part) -> Client:
+            return self._view(c, part, task, scratch)
+
+        c.rate = self._rate(view)
+        lr = self.lr_part.lr(view(self.lr_part)) if self.lr_part else c.lr
+        c.eta = lr if c.rate is None else lr * c.rate
+        c.teacher = self._teachers(view, batch)
+        objective = self._objective(view, c, batch)
+        if descend is not None and self.gradient_unseen:
+            return w, scratch, descend(objective, w, c.eta)
+
+        def gradient(at: Tensor) -> Gradient:
+            g, loss = differentiate(objective, at, c.rate)
+            return zero_where_frozen(g, c.rate), loss
+
+        part = self.gradient_part
+        g, loss = part.gradient(view(part), gradient, w) if part else gradient(w)
+        kept = dict(scratch)
+        for part in self.by_hook["direction"]:
+            g, new = part.direction(view(part), g, w)
+            g = zero_where_frozen(g, c.rate)
+            if new:
+                kept[part.name] = new
+        if out is not None:
+            kept = unshared(kept, out)
+        return torch.addcmul(w, c.eta, g, value=-1, out=out), kept, loss
+
+    def end(self, task: ClientTask, scratch: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:
+        """Return the client's delta, every part's upload and every part's new state."""
+        c = self._client(task)
+        delta = w - task.broadcast.w0
+        uploads, states = {}, dict(task.state)
+        for part in self.by_hook["end"]:
+            upload, new = part.end(self._view(c, part, task, scratch), w, delta)
+            if upload:
+                uploads[part.name] = upload
+            if new:
+                states[part.name] = new
+        return delta, uploads, states
+
+    def survey(self, parts: Sequence[Part], broadcast: Broadcast, info: ClientInfo) -> PerPart:
+        """Return what these parts measure on a client's data with the model ``broadcast.w0``."""
+        c = self._client(ClientTask(broadcast, info, {}))
+        return {p.name: p.survey(c) for p in parts}
+
+    def full_gradient(self, differentiate: Differentiate, info: ClientInfo, at: Tensor) -> Tensor:
+        """Return the gradient of the mean cross-entropy over all of a client's samples, at the model ``at``."""
+        total = torch.zeros_like(at)
+        for batch in self._chunks(info):
+
+            def objective(model: object, batch: Batch = batch) -> tuple[Tensor, Tensor]:
+                loss = batch.cross_entropy(self.net(model, batch.x).logits)  # type: ignore[arg-type]
+                return loss, loss
+
+            g, _ = differentiate(objective, at, None)
+            total = total + batch.mask.sum() * g
+        return total / info.n
+
+    def augment_key(self, broadcast: Broadcast, client: Tensor, k: Tensor) -> Tensor | None:
+        """Return the key of a batch's augmentation, or None if the data is not augmented."""
+        if not self.federation.augment:
+            return None
+        return rng.key(self.seed, rng.AUGMENT, broadcast.round, self.trip, client, k)
+
+    def _client(self, task: ClientTask) -> Client:
+        sent, info = task.broadcast, task.info
+
+        def key() -> Tensor:
+            return rng.key(self.seed, rng.PART, sent.round, self.trip, info.id, c.k)
+
+        c = Client(
+            net=self.net, w0=sent.w0, lr=sent.lr, round=sent.round, id=info.id, n=info.n, counts=info.counts, S=info.S,
+            K=info.K, epochs=self.epochs, rated=self.rated, key=key, samples=lambda: self._chunks(info),
+            public=lambda: self.federation.public_batches(CHUNK),
+        )  # fmt: skip
+        return c
+
+    def _view(self, c: Client, part: Part, task: ClientTask, scratch: PerPart) -> Client:
+        name = part.name
+        return c.own(task.broadcast.messages.get(name, {}), task.state.get(name, {}), scratch.get(name, {}))
+
+    def _chunks(self, info: ClientInfo) -> Iterator[Batch]:
+        for start in range(0, info.samples.shape[-1], CHUNK):
+            index = info.samples[start : start + CHUNK]
+            x, y = self.federation.samples(index, info.sigma)
+            yield Batch(x, y, info.valid[start : start + CHUNK])
+
+    def _rate(self, view: Callable[[Part], Client]) -> Tensor | None:
+        rate: Tensor | None = None
+        for part in self.by_hook["rate"]:
+            factor = part.rate(view(part))
+            rate = factor if rate is None else rate * factor
+        return rate
+
+    def _teachers(self, view: Callable[[Part], Client], batch: Batch) -> dict[str, Out]:
+        vectors: Tensors = {}
+        for part in self.by_hook["teachers"]:
+            for name, w in part.teachers(view(part)).items():
+                if vectors.setdefault(name, w) is not w:
+                    raise HoldfastError(f"{part.name} and another part use the teacher name {name!r}: rename one")
+        with torch.no_grad():
+            return {name: self.net(w, batch.x) for name, w in vectors.items()}
+
+    def _objective(self, view: Callable[[Part], Client], c: Client, batch: Batch) -> Objective:
+        key = None
+        if self.net.dropout:
+            key = rng.key(self.seed, rng.DROPOUT, c.round, self.trip, c.id, c.k)
+        penalties = [(part, view(part)) for part in self.by_hook["penalty"]]
+
+        def objective(model: object) -> tuple[Tensor, Tensor]:
+            out = self.net(model, batch.x, key)  # type: ignore[arg-type]
+            if self.loss_part is not None:
+                task = self.loss_part.task_loss(view(self.loss_part), out, batch)
+            else:
+                task = batch.cross_entropy(out.logits)
+            total = task
+            for part, own in penalties:
+                total = total + part.penalty(own, out, batch)
+            return total, task
+
+        return objective
+
+
+def address(t: Tensor) -> int:
+    """Return where a tensor's memory starts: the same number for all views of it."""
+    return t.untyped_storage().data_ptr()
+
+
+def unshared(kept: PerPart, w: Tensor) -> PerPart:
+    """Copy those tensors that share memory with the model ``w``, which is about to be overwritten."""
+    copied: PerPart = tree_map(lambda t: t.clone() if address(t) == address(w) else t, kept)
+    return copied
+
+
+def write_back(buffers: list[Tensor], values: list[Tensor]) -> None:
+    """Write values to buffers. A value that shares another buffer's memory is copied first."""
+    taken = {address(b) for b in buffers}
+    pairs = list(zip(buffers, values, strict=True))
+    safe = [v.clone() if address(v) in taken and address(v) != address(b) else v for b, v in pairs]
+    for buffer, value in zip(buffers, safe, strict=True):
+        if value is not buffer:
+            buffer.copy_(value)
+
+
+def zero_where_frozen(g: Tensor, rate: Tensor | None) -> Tensor:
+    """Set a gradient or direction to zero where the rate is zero: frozen means frozen."""
+    return g if rate is None else torch.where(rate == 0, 0.0, g)

@@ -1,0 +1,108 @@
+"""Settings as text: TOML files, ``--set KEY=VALUE``, and the flags of a command line."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import Field
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError, unknown
+from holdfast.method.config import FIELDS, Config
+from holdfast.method.renamed import modern
+
+FORMAT = 2  # of config.toml; 1, which has no number, may use part names that were changed since
+
+
+def config_to_toml(config: Config) -> str:
+    """Write a config as TOML; settings without a value are left out."""
+    values = {"format": FORMAT} | config.set_values()
+    return "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items())
+
+
+def toml_value(value: Any) -> str:
+    """Write a value as TOML, which differs from JSON in surrogate pairs and DEL only."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read the settings in a TOML file; the method of an older format is written with today's names."""
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise HoldfastError(f"cannot read the config {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"the config {path} is not valid TOML: {error}") from error
+    version = values.pop("format", 1)
+    if version not in range(1, FORMAT + 1):
+        raise HoldfastError(f"the config {path} has format {version}, but this version reads up to {FORMAT}: upgrade")
+    for name in values:
+        if name not in FIELDS:
+            raise unknown(f"setting in {path}", name, FIELDS)
+    if version < FORMAT and isinstance(values.get("method"), str):
+        values["method"] = modern(values["method"])
+    return values
+
+
+def setting_from_text(name: str, text: str, known: Mapping[str, Field[Any]] = FIELDS) -> Any:
+    """Convert the text of a setting to the type of its field; a text that does not fit is left to the field's check."""
+    if name not in known:
+        raise unknown("setting", name, known)
+    kind = str(known[name].type)
+    if "None" in kind and text.lower() in ("none", ""):
+        return None
+    if kind.startswith("bool"):
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        return words.get(text.lower(), text)
+    try:
+        if kind.startswith("int"):
+            return int(text)
+        if kind.startswith("float"):
+            return text if text in known[name].metadata["choices"] else float(text)
+    except ValueError:
+        return text
+    return text
+
+
+def settings_from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read settings written as ``KEY=VALUE``.
+
+    >>> settings_from_pairs(["lr=0.5", "eval-every = 2"])
+    {'lr': 0.5, 'eval_every': 2}
+    """
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise HoldfastError(f"--set {pair}: expected KEY=VALUE, such as --set lr=0.5")
+        name = name.strip().replace("-", "_")
+        values[name] = setting_from_text(name, text.strip())
+    return values
+
+
+def flag_words(name: str, value: Any) -> list[str]:
+    """Write a setting as words of a command line.
+
+    >>> flag_words("eval_every", 2), flag_words("graphs", False)
+    (['--eval-every', '2'], ['--no-graphs'])
+    """
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    return [f"--{flag}", setting_to_text(value)]
+
+
+def setting_to_text(value: Any) -> str:
+    """Write a value so that reading it gives the same value again.
+
+    >>> setting_to_text(1.0), setting_to_text(0.1), setting_to_text(0.10000002), setting_to_text(None)
+    ('1', '0.1', '0.10000002', 'none')
+    """
+    from holdfast.core.expression import show
+
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(float(value))
+    return value if isinstance(value, str) else show(value)

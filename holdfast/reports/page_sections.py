@@ -1,0 +1,90 @@
+"""The sections of the page: which charts it shows, and a sentence or two above them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast.comparison.study_schema import Study
+from holdfast.comparison.tables import NEVER
+from holdfast.method.config import with_role
+from holdfast.method.config_text import setting_to_text
+from holdfast.reports import charts, formatting, static_charts
+from holdfast.reports.charts import BarChart, Chart
+from holdfast.reports.page_text import never
+
+HOLLOW = f"A hollow bar with {NEVER} at its end is the mean over the seeds that reached the target; the others did not."
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        id: Its anchor.
+        title: Its heading.
+        lead: The text below the heading.
+        charts: Its charts.
+        columns: How many charts are side by side if the window is wide enough.
+    """
+
+    id: str
+    title: str
+    lead: str
+    charts: Sequence[Chart]
+    columns: int = 1
+
+
+def sections(study: Study) -> list[Section]:
+    """Return the sections that have charts."""
+    ends = diverged(study)
+    curves = " ".join([*curve_text(study), *ends])
+    costs = charts.costs(study)
+    drift = " ".join(["How the clients of a round drift apart, round by round.", *ends])
+    every = [
+        Section("accuracy", "Accuracy", curves, charts.accuracy(study)),
+        Section("loss", "Loss", curves, charts.losses(study), columns=2),
+        Section("cost", "Cost to reach a target accuracy", cost_text(study, costs), costs, cost_columns(study)),
+        Section("classes", "Classes", "", charts.by_class(study)),
+        Section("split", "Split", split_text(study), charts.split(study)),
+        Section("drift", "Drift", drift, charts.drift(study) + charts.feature_norms(study), columns=2),
+    ]
+    return [section for section in every if section.charts]
+
+
+def curve_text(study: Study) -> list[str]:
+    if len(study.seeds) == 1:
+        return []
+    runs = f"{len(study.seeds)} seeds" if study.progress is None else "the runs that have reached a round"
+    return [f"Lines are means over {runs}; bands show one standard deviation."]
+
+
+def cost_text(study: Study, costs: Sequence[BarChart]) -> str:
+    means = ["Bars are means over all seeds."] if len(study.seeds) > 1 else []
+    hollow = any(True in bar.hollow for chart in costs for bar in chart.series)
+    return " ".join([*never(study), *means, *[HOLLOW] * hollow])
+
+
+def cost_columns(study: Study) -> int:
+    """Return one column if there are more methods than colours: the bars need space for names."""
+    return 1 if len(study.entries) > len(static_charts.HUES) else 3
+
+
+def diverged(study: Study) -> list[str]:
+    """Say where the lines end of methods with seeds that diverged."""
+    sentences = []
+    for e in study.entries:
+        end = charts.end(study, e)
+        seeds = f"{len(e.diverged)} of {formatting.plural(len(study.seeds), 'seed')} diverged"
+        where = f"its line ends at round {end}, the last that all of them finished" if end else "it has no line"
+        sentences += [f"{e.label}: {seeds}, so {where}."] if e.diverged else []
+    return sentences
+
+
+def split_text(study: Study) -> str:
+    """Say which seed and which point of a sweep the split belongs to."""
+    first, seeds = study.entries[0].settings, study.seeds
+    point = [f"{name} {setting_to_text(first[name])}" for name in study.sweep if name in with_role("federation")]
+    which = ", ".join(point + ([f"seed {seeds[0]}"] if len(seeds) > 1 else []))
+    others = " Other points of the sweep have another split." if point else ""
+    return f"How the data is split among the clients{f' ({which})' if which else ''}.{others}"

@@ -1,0 +1,63 @@
+"""Which settings may change when a run is resumed: one rule for run, compare, reproduce and deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from holdfast.core.errors import HoldfastError
+from holdfast.method.config import FIELDS, Config, with_role
+from holdfast.method.method import Method, as_method
+from holdfast.method.part import Part
+
+
+class Difference(NamedTuple):
+    """A setting that a run on disk has with another value."""
+
+    name: str
+    stored: Any
+    asked: Any
+
+
+def first_difference(stored: Config, asked: Mapping[str, Any], roles: tuple[str, ...] = ("free",)) -> Difference | None:
+    """Return the first setting that differs from a stored run's and may not.
+
+    Args:
+        stored: The config of the run on disk.
+        asked: The settings that are wanted now.
+        roles: The roles of settings that may differ.
+
+    Returns:
+        The difference, or None if the run can be resumed with these settings.
+    """
+    allowed, decided = with_role(*roles), with_role("decided")
+    for name, value in asked.items():
+        if name not in FIELDS or name in allowed or (value is None and name in decided):
+            continue
+        if value != getattr(stored, name):
+            return Difference(name, getattr(stored, name), value)
+    return None
+
+
+def resumed_config(stored: Config, asked: Mapping[str, Any], method: str | Part | Method | None = None) -> Config:
+    """Return the config with which a single run is resumed; settings that may not change are refused.
+
+    Args:
+        stored: The config of the run on disk.
+        asked: The settings that are given now.
+        method: The method that is given now, if any.
+
+    Returns:
+        The stored config with the changes.
+    """
+    asked = dict(asked)
+    if method is not None and str(method) != stored.method and as_method(method) != as_method(stored.method):
+        asked["method"] = str(method)
+    roles = ("free", "extends")
+    found = first_difference(stored, asked, roles)
+    if found:
+        raise HoldfastError(
+            f"the run here has {found.name} = {found.stored}, not {found.asked}: resume it without that setting, or "
+            "start over with --overwrite"
+        )
+    return stored.changed(**{name: value for name, value in asked.items() if name in with_role(*roles)})
