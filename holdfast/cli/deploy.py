@@ -15,8 +15,9 @@ from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
-from holdfast.runs.folder import SUMMARY, RunFolder, new_folder
+from holdfast.runs.folder import RunFolder, folder_for
 from holdfast.runs.resume import resumed_config
+from holdfast.runs.run_files import SUMMARY
 
 LOCAL_NODES = 3
 OTHER_FLAGS = ("method", "clients", "engine")  # settings of a run for which these commands have flags of their own
@@ -65,16 +66,16 @@ def local(
         raise HoldfastError("--resume and --overwrite exclude each other")
     config = run_config(values, out if resume else None, nodes)
     check_settings(config, deployment)
-    out = out or new_folder(Path("runs"), config.method, config.data)
-    if not resume:
-        RunFolder(out).check_free(overwrite)
-    app = {k: v for k, v in (asdict(config) | asdict(deployment)).items() if v is not None}
-    progress = DeploymentProgress(config, out, nodes, quiet, resume)
-    with progress:
-        options = ClusterOptions(out, nodes, security, restarts, on_wait=progress.update)
-        deploy(app | {"resume": resume, "overwrite": overwrite}, options)
-    summary = json.loads((out / SUMMARY).read_text())
-    progress.end(summary)
+    with folder_for(out, config.method, config.data) as folder:
+        if not resume:
+            RunFolder(folder).check_free(overwrite)
+        app = {k: v for k, v in (asdict(config) | asdict(deployment)).items() if v is not None}
+        progress = DeploymentProgress(config, folder, nodes, quiet, resume)
+        with progress:
+            options = ClusterOptions(folder, nodes, security, restarts, on_wait=progress.update)
+            deploy(app | {"resume": resume, "overwrite": overwrite}, options)
+        summary = json.loads((folder / SUMMARY).read_text())
+        progress.end(summary)
     if as_json:
         click.echo(json.dumps(summary))
     return 0

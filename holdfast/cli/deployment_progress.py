@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.cli.run_progress import RunProgress, where
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
-from holdfast.runs.folder import HISTORY
 from holdfast.runs.history import read_history
+from holdfast.runs.run_files import HISTORY
 
 
 class DeploymentProgress:

@@ -11,7 +11,7 @@ import click
 from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
-from holdfast.runs.folder import RunFolder, new_folder
+from holdfast.runs.folder import RunFolder, folder_for
 
 if TYPE_CHECKING:
     from holdfast.cli.run_progress import RunProgress
@@ -57,11 +57,14 @@ def command(
     name = values.pop("method", Config().method)
     if not isinstance(name, str):
         raise HoldfastError(f"run: method must be text such as 'fedbug(0.4)+prox', not {name}")
-    out = out or new_folder(Path("runs"), name, str(values.get("data", Config().data)))
-    progress = RunProgress(name, quiet)
-    with stop_on_interrupt(progress.say, "stopping after this round") as stop, progress:
+    progress, data = RunProgress(name, quiet), str(values.get("data", Config().data))
+    with (
+        folder_for(out, name, data) as folder,
+        stop_on_interrupt(progress.say, "stopping after this round") as stop,
+        progress,
+    ):
         result = run(
-            name, out=out, resume=resume, overwrite=overwrite, on_start=progress.start, on_round=progress.round,
+            name, out=folder, resume=resume, overwrite=overwrite, on_start=progress.start, on_round=progress.round,
             stop=stop, **values,
         )  # fmt: skip
     if not quiet:

@@ -17,16 +17,16 @@ from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.result import collect
 from holdfast.comparison.runner import run_all
-from holdfast.core.folder_lock import FolderLock
 from holdfast.comparison.study_folder import StudyFolder
 from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, Study
 from holdfast.core.errors import HoldfastError
+from holdfast.core.folder_lock import FolderLock
 from holdfast.core.typed_json import to_json
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
-from holdfast.runs.folder import LISTED, new_folder
+from holdfast.runs.folder import LISTED, folder_for
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def compare(
     request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
     plan = make_plan(request)
     executor = Executor(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
-    path = Path(out) if out is not None else new_folder(Path("runs"), "compare", slug(plan.config.data))
-    return run_plan(plan, executor, StudyFolder(path), overwrite, watch, stop)
+    with folder_for(None if out is None else Path(out), "compare", slug(plan.config.data)) as path:
+        return run_plan(plan, executor, StudyFolder(path), overwrite, watch, stop)
 
 
 def run_plan(

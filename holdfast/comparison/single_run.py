@@ -16,9 +16,10 @@ from holdfast.comparison.study_schema import ClientCounts, Study
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.method.config_text import config_to_toml
-from holdfast.runs.folder import HISTORY, SPLIT, SUMMARY, RunFolder
+from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
+from holdfast.runs.run_files import HISTORY, SPLIT, SUMMARY
 
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # those that the run reached are shown
 

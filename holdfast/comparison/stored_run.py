@@ -9,8 +9,8 @@ from typing import Any
 
 from holdfast.comparison.task import read_summary
 from holdfast.core.errors import HoldfastError
-from holdfast.runs.folder import DIVERGED, HISTORY, SUMMARY
 from holdfast.runs.provenance import made_of
+from holdfast.runs.run_files import DIVERGED, HISTORY, SUMMARY
 
 
 @dataclass(frozen=True)

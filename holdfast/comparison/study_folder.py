@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 from holdfast.comparison.export import as_csv, latex, markdown
 from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
-from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.comparison.study_schema import FORMAT, DataFacts, StoredPlan, Study
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
+from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.core.typed_json import JsonMismatch, from_json, to_json
 from holdfast.method.config import Config
 from holdfast.method.config_text import setting_to_text
-from holdfast.runs.folder import CONFIG, RunFolder
+from holdfast.runs.folder import RunFolder
 from holdfast.runs.resume import first_difference
+from holdfast.runs.run_files import CONFIG
 
 PLAN, RESULT = "plan.json", "compare.json"
 TABLES = ("compare.md", "compare.csv", "compare.tex")

@@ -10,8 +10,9 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.method.method import Method
-from holdfast.runs.folder import CONFIG, DIVERGED, SUMMARY, RunFolder
+from holdfast.runs.folder import RunFolder
 from holdfast.runs.resume import first_difference
+from holdfast.runs.run_files import CONFIG, DIVERGED, SUMMARY
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import shlex
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -56,9 +57,11 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOCK
         self.file: IO[str] | None = None
+        self.made_folder = False
         self.released = threading.Event()
 
     def __enter__(self) -> FolderLock:
+        self.made_folder = not self.path.parent.exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.file = self._acquire()
         self.file.seek(0)
@@ -73,6 +76,9 @@ class FolderLock:
         if self.file is not None:
             self.path.unlink(missing_ok=True)
             self.file.close()
+        if self.made_folder:
+            with suppress(OSError):  # not empty: it is used
+                self.path.parent.rmdir()
 
     def _acquire(self) -> IO[str]:
         """Open the file and lock it; the file may be deleted by its owner meanwhile, then it is opened again."""

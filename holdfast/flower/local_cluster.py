@@ -19,7 +19,7 @@ from holdfast.flower.app import OUTCOME
 from holdfast.flower.environment import child_environment
 from holdfast.flower.processes import Processes, free_port, listening
 from holdfast.method.config_text import toml_value
-from holdfast.runs.folder import CONFIG, FLOWER
+from holdfast.runs.run_files import CONFIG, FLOWER
 
 CHECK_EVERY = 2.0  # seconds between checks whether the server is alive
 READY_WITHIN = 60.0  # seconds for a SuperLink to accept connections, and for a command to return

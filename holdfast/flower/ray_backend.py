@@ -25,7 +25,7 @@ from holdfast.flower.app import client_app
 from holdfast.flower.coordinator import Coordinator
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.method.config import Config
-from holdfast.runs.folder import FLOWER
+from holdfast.runs.run_files import FLOWER
 from holdfast.runs.setup import RunSetup
 from holdfast.training.round import Trainer
 

@@ -12,7 +12,7 @@ from holdfast.comparison.unfinished import outgrown, study_so_far
 from holdfast.core.errors import HoldfastError
 from holdfast.reproduce.store import PAGE as REPRODUCTION_PAGE
 from holdfast.reproduce.store import RESULT as REPRODUCTION
-from holdfast.runs.folder import CONFIG, HISTORY
+from holdfast.runs.run_files import CONFIG, HISTORY
 
 BELOW = (f"*/{PLAN}", f"*/{CONFIG}", f"*/*/{PLAN}", f"*/*/{CONFIG}")  # where to look for something to report
 

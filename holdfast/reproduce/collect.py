@@ -14,7 +14,7 @@ from holdfast.reproduce.expectations import reaches
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
 from holdfast.reproduce.request import ResolvedRequest
 from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, TableRecord
-from holdfast.runs.folder import DIVERGED, SUMMARY
+from holdfast.runs.run_files import DIVERGED, SUMMARY
 
 
 def table_record(

@@ -12,9 +12,9 @@ from holdfast.comparison.compare import check_numbers
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.runner import run_all
-from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
+from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.data.sources import data_folder
 from holdfast.reproduce.cells import TableSelection, missing_data, tasks
 from holdfast.reproduce.collect import done, table_record

@@ -13,7 +13,8 @@ from holdfast.reproduce.markdown import section
 from holdfast.reproduce.run_names import run_name
 from holdfast.reproduce.table_json import FORMAT, format_of, from_json, to_json
 from holdfast.reproduce.table_schema import TableRecord
-from holdfast.runs.folder import CONFIG, RunFolder
+from holdfast.runs.folder import RunFolder
+from holdfast.runs.run_files import CONFIG
 
 RESULT, PAGE = "reproduce.json", "reproduce.md"
 SHARED = (

@@ -4,8 +4,8 @@
     checkpoint/server-000007.safetensors       the global model and what the parts keep at the server
     checkpoint/client-000012-000005.safetensors   what the parts keep at client 12, as of round 5
 
-The two newest manifests are kept. Only clients that changed are written again. The manifest also covers the settings and
-the history of the run, and itself: whatever was changed since, other than by Holdfast, is refused.
+The two newest manifests are kept. Only clients that changed are written again. The manifest also covers the settings
+and the history of the run, and itself: whatever was changed since, other than by Holdfast, is refused.
 """
 
 from __future__ import annotations
@@ -181,6 +181,8 @@ def _manifests(folder: Path) -> list[Path]:
 def _read_manifest(path: Path) -> Manifest:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("no object")
         version = int(found.get("format", 1))
         manifest = Manifest(
             int(found["round"]), dict(found["server"]), dict(found["clients"]), dict(found.get("run", {})), version
@@ -190,7 +192,8 @@ def _read_manifest(path: Path) -> Manifest:
             raise ValueError("names of files")
         if path.name != f"round-{manifest.round:06d}.json":
             raise ValueError("round")
-        if FORMAT >= version >= COVERED_SINCE and json.loads(_to_json(manifest)) != found:
+        covered = version >= COVERED_SINCE or "checksum" in found
+        if covered and version <= FORMAT and json.loads(_to_json(manifest)) != found:
             raise ValueError("checksum")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, path, _manifests(path.parent)) from error

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import ASIDE, refuse_file, write_atomically
-from holdfast.method.config import Config
+from holdfast.core.files import refuse_file, sync, write_atomically
+from holdfast.core.folder_lock import LOCK
+from holdfast.method.config import Config, changed_settings, with_role
 from holdfast.method.config_text import config_to_toml, read_config
 from holdfast.runs.history import read_history, to_line
 from holdfast.runs.provenance import made_of
+from holdfast.runs.run_files import (
+    CHECKPOINT,
+    CONFIG,
+    DIVERGED,
+    HISTORY,
+    SPLIT,
+    SUMMARY,
+    delete_own_files,
+    is_run,
+    only_own_files,
+)
 from holdfast.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
+    from holdfast.runs.checkpoint import Manifest
 
-CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
-DIVERGED = "diverged.txt"  # why a run of a comparison ended early; its second line says where it was made, as JSON
-FLOWER = "flower"  # what the other machines of a local deployment leave behind
-SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
-PAGES = ("report.html", "report_files", "tensorboard", "mlflow")
-OURS = (CONFIG, HISTORY, CHECKPOINT, SUMMARY, DIVERGED, SPLIT, FLOWER, *PAGES)
 LISTED = 200  # the most clients whose counts are kept
 
 
@@ -42,14 +51,20 @@ class RunFolder:
     def finished(self) -> bool:
         return (self.path / SUMMARY).exists()
 
+    @property
+    def has_split(self) -> bool:
+        return (self.path / SPLIT).exists()
+
     def check_free(self, overwrite: bool) -> None:
         """Raise an error unless a new run may be kept here."""
         refuse_file(self.path, "a run")
-        if (self.path / CONFIG).exists():
+        if not self.path.exists() or not any(p.name != LOCK for p in self.path.iterdir()):
+            return
+        if is_run(self.path):
             if not overwrite:
                 state = "finished" if self.finished else "started"
                 raise HoldfastError(f"{self.path} already holds a {state} run: add --resume or --overwrite")
-        elif self.path.exists() and any(self.path.iterdir()) and not (overwrite and self._only_leftovers()):
+        elif not (overwrite and not (self.path / CONFIG).exists() and only_own_files(self.path)):
             raise HoldfastError(f"{self.path} is not empty and holds no run: choose another --out")
 
     def create(self, config: Config, overwrite: bool) -> None:
@@ -72,7 +87,10 @@ class RunFolder:
         """Return the config of the run that is here."""
         if not (self.path / CONFIG).exists():
             raise HoldfastError(f"{self.path} holds no run to resume: check --out")
-        return Config(**read_config(self.path / CONFIG))
+        try:
+            return Config(**read_config(self.path / CONFIG, stored=True))
+        except HoldfastError as error:
+            raise HoldfastError(f"{error}; {self._last_good_round()}") from error
 
     def reopen(self, config: Config, done: int) -> list[RoundRecord]:
         """Resume the run that is here: cut the history back to the checkpoint's round and return it."""
@@ -97,6 +115,7 @@ class RunFolder:
     def append(self, record: RoundRecord) -> None:
         with (self.path / HISTORY).open("a", encoding="utf-8") as file:
             file.write(to_line(record))
+            sync(file)
 
     def finish(self, summary: dict[str, Any]) -> None:
         write_atomically(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
@@ -112,26 +131,98 @@ class RunFolder:
         """Note that the run diverged, so that it is not tried again."""
         write_atomically(self.path / DIVERGED, f"{' '.join(why.split())}\n{json.dumps(made)}\n")
 
-    def _only_leftovers(self) -> bool:
-        """Tell whether the folder holds only what a killed start leaves behind."""
-        return {p.name.removesuffix(ASIDE) for p in self.path.iterdir()} <= set(OURS)
-
     def remove(self) -> None:
         """Delete the run, and the folder if nothing else is in it."""
-        for name in OURS:
-            path = self.path / name
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.exists():
-                path.unlink()
-        if not any(self.path.iterdir()):
-            self.path.rmdir()
+        delete_own_files(self.path)
+
+    # -- what a checkpoint covers ---------------------------------------------------------------------------
+    def checksums(self, config: Config, rounds: int) -> dict[str, int]:
+        """Return checksums of the settings that may not change and of the history after so many rounds."""
+        fixed = changed_settings(config, without=with_role("free", "extends"))
+        lines = read_bytes(self.path / HISTORY).splitlines(keepends=True)[:rounds]
+        return {
+            "config": zlib.crc32(json.dumps(fixed, sort_keys=True).encode()),
+            "history": zlib.crc32(b"".join(lines)),
+        }
+
+    def check_covered(self, config: Config) -> None:
+        """Raise an error if settings or history are not those of the newest checkpoint."""
+        from holdfast.runs import checkpoint  # here, so that commands that do not train start quickly
+
+        manifest = checkpoint.newest(self.checkpoint)
+        if manifest is None or not manifest.run:
+            return
+        found = self.checksums(config, manifest.round)
+        if found["config"] != manifest.run["config"]:
+            raise HoldfastError(
+                f"{self.path / CONFIG} is not the config that this run was started with: restore it; "
+                f"{self._last_good_round()}"
+            )
+        if found["history"] == manifest.run["history"]:
+            return
+        read_history(self.path / HISTORY, manifest.round)  # names the line if it cannot be read at all
+        good = next((m for m in checkpoint.earlier(self.checkpoint, manifest.round) if self._matches(config, m)), None)
+        newest = self.checkpoint / f"round-{manifest.round:06d}.json"
+        remedy = f"delete {newest} to resume from it" if good else "start over with --overwrite"
+        raise HoldfastError(
+            f"{self.path / HISTORY} was changed since round {manifest.round} was recorded; the last good round is "
+            f"{good.round if good else 0}: restore the file, or {remedy}"
+        )
+
+    def _matches(self, config: Config, manifest: Manifest) -> bool:
+        return self.checksums(config, manifest.round) == manifest.run
+
+    def _last_good_round(self) -> str:
+        """Name the round of the newest checkpoint that can be read."""
+        from holdfast.runs import checkpoint
+
+        manifests = checkpoint.earlier(self.checkpoint, 10**12)
+        return f"the last good round is {manifests[0].round if manifests else 0}"
 
 
-def new_folder(root: Path, method: str, data: str) -> Path:
-    """Return an unused folder name in ``root`` that says what runs there: ``runs/fedbug-0.4-digits-001``."""
+def read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise HoldfastError(
+            f"cannot read {path}: {error.strerror}; restore it, or start over with --overwrite"
+        ) from error
+
+
+@contextmanager
+def folder_for(out: Path | None, method: str, data: str, root: Path = Path("runs")) -> Iterator[Path]:
+    """Give the folder of a run: the one that the user chose, or a new one named ``runs/fedbug-0.4-digits-001``.
+
+    Making a new folder claims it: two commands that start together get two folders. A folder that is still empty at
+    the end, since nothing was started, is removed.
+
+    Args:
+        out: The folder that the user chose, if any.
+        method: The method, for the name.
+        data: The data set, for the name.
+        root: Where new folders are made.
+
+    Returns:
+        The folder, within ``with``.
+    """
+    if out is not None:
+        yield out
+        return
     words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{method} {data}").strip("-.").lower()[:60]
+    new_root = not root.exists()
+    root.mkdir(parents=True, exist_ok=True)
     number = 1
-    while (root / f"{words}-{number:03d}").exists():
-        number += 1
-    return root / f"{words}-{number:03d}"
+    while True:
+        folder = root / f"{words}-{number:03d}"
+        try:
+            folder.mkdir()
+            break
+        except FileExistsError:
+            number += 1
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # not empty: something was started
+            folder.rmdir()
+            if new_root:
+                root.rmdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.folder_lock import FolderLock
 from holdfast.data.federation import Federation
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
@@ -132,8 +134,17 @@ def carry_out(
     commit()  # now: the code may change while the run goes on
     with arithmetic(config.precision):
         setup = prepare(config, method, federation, model, options.path)
-        with (make_trainer or trainer_for(config.engine))(setup) as trainer:
+        with _reserved(options), (make_trainer or trainer_for(config.engine))(setup) as trainer:
             return _play(trainer, options)
+
+
+def _reserved(options: RunOptions) -> AbstractContextManager[object]:
+    """Reserve the run's folder for this process; a new run is refused before the folder is touched."""
+    if options.folder is None:
+        return nullcontext()
+    if not options.resume:
+        options.folder.check_free(options.overwrite)
+    return FolderLock(options.folder.path)
 
 
 def _play(trainer: Trainer, options: RunOptions) -> Result:
@@ -163,8 +174,12 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
         folder.create(trainer.config, options.overwrite)
         folder.write_split(trainer.federation)
         return []
+    folder.check_covered(trainer.config)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
-    return folder.reopen(trainer.config, done)
+    records = folder.reopen(trainer.config, done)
+    if not folder.has_split:  # the run was killed before it was written
+        folder.write_split(trainer.federation)
+    return records
 
 
 def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -> Score | None:
@@ -182,7 +197,8 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
         if folder is not None:
             folder.append(record)
             if t % config.checkpoint_every == 0 or t == config.rounds or stopping:
-                checkpoint.save(folder.checkpoint, t, trainer.server, trainer.clients)
+                covered = folder.checksums(config, t)
+                checkpoint.save(folder.checkpoint, t, trainer.server, trainer.clients, covered)
         options.on_round(record)
         if stopping:
             break

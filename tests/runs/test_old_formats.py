@@ -50,9 +50,9 @@ def test_a_resumed_run_is_of_the_new_format(name: str, tmp_path: Path):
     folder = copied(name, tmp_path)
     holdfast.run(out=folder, resume=True)
     config = tomllib.loads((folder / "config.toml").read_text())
-    assert (config["format"], config["method"]) == (2, RUNS[name])
+    assert (config["format"], config["method"]) == (3, RUNS[name])
     manifest = json.loads(max((folder / "checkpoint").glob("round-*.json")).read_text())
-    assert manifest["format"] == 2
+    assert manifest["format"] == 3
     server = load_file(folder / "checkpoint" / next(iter(manifest["server"])))
     assert not [state for state in server if state.startswith("momentum/")]
     assert holdfast.run(out=folder, resume=True, rounds=7).history[-1].round == 7
@@ -102,17 +102,17 @@ def test_states_that_the_method_does_not_have_are_refused(change, message, tmp_p
     assert str(error.value) == f"{path} {message}: resume with the method it was started with"
 
 
-@pytest.mark.parametrize(("file", "number"), [("config.toml", 3), ("checkpoint", 3)])
+@pytest.mark.parametrize(("file", "number"), [("config.toml", 4), ("checkpoint", 4)])
 def test_a_newer_format_is_refused(file: str, number: int, tmp_path: Path):
     folder = copied("scaffold", tmp_path)
     path = folder / file
     if file == "checkpoint":
         path = max(path.glob("round-*.json"))
         path.write_text(json.dumps(json.loads(path.read_text()) | {"format": number}))
-        what = f"{path} has"
+        what, rest = f"{path} has", ""
     else:
         path.write_text(f"format = {number}\n" + path.read_text())
-        what = f"the config {path} has"
+        what, rest = f"the config {path} has", "; the last good round is 3"
     with pytest.raises(HoldfastError) as error:
         holdfast.run(out=folder, resume=True)
-    assert str(error.value) == f"{what} format 3, but this version reads up to 2: upgrade"
+    assert str(error.value) == f"{what} format 4, but this version reads up to 3: upgrade{rest}"

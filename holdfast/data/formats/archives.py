@@ -15,6 +15,9 @@ from typing import IO
 
 from holdfast.core.errors import HoldfastError
 
+LARGEST = 20_000_000_000  # bytes that an archive may unpack to
+CHUNK = 1 << 20
+
 
 def unpack(archive: Path, into: Path, root: str = "", only: Sequence[str] = ()) -> None:
     """Unpack an archive into a folder.
@@ -31,13 +34,14 @@ def unpack(archive: Path, into: Path, root: str = "", only: Sequence[str] = ()) 
     aside = into.parent / f".unpack-{uuid.uuid4().hex}"
     try:
         aside.mkdir(parents=True)
+        room = LARGEST
         with closing(_members(archive)) as members:
             for name, stream in members:
                 inner = _below(root, _safe(archive, name))
                 if inner is not None and (not only or str(inner) in only):
                     (aside / inner).parent.mkdir(parents=True, exist_ok=True)
                     with open(aside / inner, "wb") as out:
-                        shutil.copyfileobj(stream, out)
+                        room -= _copy(stream, out, room, archive)
         _move(aside, into)
     except HoldfastError:
         raise
@@ -46,6 +50,20 @@ def unpack(archive: Path, into: Path, root: str = "", only: Sequence[str] = ()) 
         raise HoldfastError(f"{archive}: cannot be unpacked ({reason}); delete it and download it again") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _copy(stream: IO[bytes], out: IO[bytes], room: int, archive: Path) -> int:
+    """Copy a file of an archive and return its size; refuse more than there is room for."""
+    size = 0
+    while chunk := stream.read(CHUNK):
+        size += len(chunk)
+        if size > room:
+            raise HoldfastError(
+                f"{archive}: unpacks to more than {LARGEST / 1e9:.0f} GB, unlike any published data set; delete it and "
+                "download it again"
+            )
+        out.write(chunk)
+    return size
 
 
 def _members(archive: Path) -> Generator[tuple[str, IO[bytes]], None, None]:

@@ -1,0 +1,58 @@
+"""Which files a run writes: only these are ever deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.files import ASIDE
+from holdfast.core.folder_lock import LOCK
+from holdfast.method.config_text import read_config
+
+CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
+DIVERGED = "diverged.txt"  # why a run of a comparison ended early; its second line says where it was made, as JSON
+FLOWER = "flower"  # what the other machines of a local deployment leave behind
+SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
+PATTERNS = (
+    CONFIG, HISTORY, SUMMARY, DIVERGED, SPLIT, LOCK, "report.html", "report_files/*.png", "report_files/*.svg",
+    f"{CHECKPOINT}/round-[0-9]*.json", f"{CHECKPOINT}/server-[0-9]*.safetensors",
+    f"{CHECKPOINT}/client-[0-9]*.safetensors", f"{FLOWER}/*.log", f"{FLOWER}/node*/*/client-[0-9]*.safetensors",
+    "tensorboard/events.out.tfevents.*", "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*",
+)  # fmt: skip
+
+
+def is_run(folder: Path) -> bool:
+    """Tell whether a folder provably holds a run of ours: a config with our settings, and a history."""
+    try:
+        values = read_config(folder / CONFIG)
+    except HoldfastError:
+        return False
+    return {"method", "data", "split", "rounds"} <= values.keys() and (folder / HISTORY).is_file()
+
+
+def own_files(folder: Path) -> set[Path]:
+    """Return the files in a folder that a run writes, finished or not."""
+    return {
+        path
+        for pattern in PATTERNS
+        for ending in ("", ASIDE)
+        for path in folder.glob(pattern + ending)
+        if path.is_file()
+    }
+
+
+def only_own_files(folder: Path) -> bool:
+    """Tell whether a folder holds nothing but files that a run writes."""
+    return {p for p in folder.rglob("*") if not p.is_dir()} <= own_files(folder)
+
+
+def delete_own_files(folder: Path) -> None:
+    """Delete the files that a run writes, and the folders that are empty then."""
+    files = own_files(folder)
+    for path in files:
+        path.unlink(missing_ok=True)
+    parents = {parent for path in files for parent in path.relative_to(folder).parents}
+    for parent in sorted(parents, key=lambda p: -len(p.parts)):
+        place = folder / parent
+        if place.is_dir() and not any(place.iterdir()):
+            place.rmdir()

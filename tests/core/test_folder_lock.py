@@ -1,0 +1,137 @@
+"""One command at a time in a folder: who holds it is named, and a dead owner's lock is taken over."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from helpers.commands import good, lines
+from holdfast.core.errors import HoldfastError
+from holdfast.core.folder_lock import LOCK, STALE, FolderLock, LockOwner
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from holdfast.core.folder_lock import FolderLock
+with FolderLock(Path("here")):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def holder() -> subprocess.Popen[str]:
+    """A process that holds the folder ``here``."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_live_owner_is_named_and_a_dead_one_gives_way_at_once():
+    process = holder()
+    try:
+        started = LockOwner(**json.loads(Path("here", LOCK).read_text())).started
+        with pytest.raises(HoldfastError) as error, FolderLock(Path("here")):
+            pass
+        assert str(error.value) == (
+            f"here is in use by another command (process {process.pid}, started {started}): wait until it ends, or "
+            "stop it"
+        )
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert Path("here", LOCK).exists(), "a killed process leaves its lock"
+        with FolderLock(Path("here")):
+            owner = LockOwner(**json.loads(Path("here", LOCK).read_text()))
+            assert (owner.pid, owner.host) == (os.getpid(), platform.node())
+    finally:
+        process.kill()
+        process.wait()
+    assert not Path("here").exists() or not list(Path("here").iterdir())
+
+
+def test_the_same_process_cannot_take_a_folder_twice():
+    with FolderLock(Path("here")):
+        with pytest.raises(HoldfastError, match="here is in use by another command"), FolderLock(Path("here")):
+            pass
+        assert Path("here", LOCK).exists(), "the refused one leaves the lock of the other alone"
+
+
+def test_an_owner_on_another_host_counts_until_its_heartbeat_is_stale():
+    """Where several machines share a disk, the system's lock may be seen by one of them only."""
+    Path("here").mkdir()
+    elsewhere = replace(LockOwner.this_process(), host="far-away", pid=7, started="2026-01-01 00:00:00")
+    path = Path("here", LOCK)
+    path.write_text(json.dumps(asdict(elsewhere)))
+    with pytest.raises(HoldfastError) as error, FolderLock(Path("here")):
+        pass
+    assert "(process 7 on far-away, started 2026-01-01 00:00:00)" in str(error.value)
+    os.utime(path, (time.time() - STALE - 1,) * 2)
+    with FolderLock(Path("here")):
+        assert LockOwner(**json.loads(path.read_text())).pid == os.getpid()
+
+
+def test_the_heartbeat_touches_the_lock(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("holdfast.core.folder_lock.HEARTBEAT", 0.05)
+    with FolderLock(Path("here")):
+        path = Path("here", LOCK)
+        os.utime(path, (0, 0))
+        deadline = time.monotonic() + 5
+        while path.stat().st_mtime == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 1}', "\0"])
+def test_a_lock_that_says_nothing_is_taken_over(content: str):
+    Path("here").mkdir()
+    Path("here", LOCK).write_text(content)
+    with FolderLock(Path("here")):
+        pass
+
+
+# -- runs --------------------
+RUN = (Path(sys.executable).with_name("holdfast"), "run", "scaffold", "--model", "linear", "--steps", "1", "--quiet")
+
+
+def wait_for(path: Path, rounds: int) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.read_bytes().count(b"\n") < rounds:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_two_processes_cannot_share_a_run():
+    first = subprocess.Popen([*RUN, "--rounds", "100000", "--out", "rr"])
+    try:
+        wait_for(Path("rr/history.jsonl"), 3)
+        for more in (["--resume"], ["--overwrite"]):
+            second = subprocess.run([*RUN[:2], "--out", "rr", *more], capture_output=True, text=True)
+            assert second.returncode == 2
+            assert second.stderr.startswith(f"holdfast: rr is in use by another command (process {first.pid}, started ")
+            assert second.stderr.count("\n") == 1
+        assert first.poll() is None, "the first one plays on"
+    finally:
+        first.kill()
+        first.wait()
+    done = len(lines("rr"))
+    good("run", "--resume", "--out", "rr", "--rounds", str(done + 2), "--quiet")
+    assert [line["round"] for line in lines("rr")] == list(range(1, done + 3))
+
+
+def test_commands_that_start_together_get_a_folder_each():
+    command = [*RUN, "--rounds", "2"]
+    started = [subprocess.Popen([*command, "--seed", str(seed)]) for seed in range(3)]
+    assert [process.wait() for process in started] == [0, 0, 0]
+    assert sorted(p.name for p in Path("runs").iterdir()) == [f"scaffold-digits-00{n}" for n in (1, 2, 3)]
+    assert all(len(lines(folder)) == 2 for folder in Path("runs").iterdir())
