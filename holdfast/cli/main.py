@@ -15,11 +15,11 @@ COMMANDS = {
     "report": ("holdfast.cli.report", "Write an HTML report of a run or a comparison."),
     "methods": ("holdfast.cli.methods", "List the methods, or describe one."),
     "split": ("holdfast.cli.split", "Show how a split distributes the data among clients."),
-    "data": ("holdfast.cli.data", "List and fetch data sets."),
+    "data": ("holdfast.cli.data", "List and download data sets."),
     "models": ("holdfast.cli.models", "List the networks."),
-    "combinations": ("holdfast.cli.combinations", "Find out which pairs of methods can be added up."),
+    "combinations": ("holdfast.cli.combinations", "Test which pairs of methods can be summed."),
     "deploy": ("holdfast.cli.deploy", "Run a federation on several machines with Flower."),
-    "theory": ("holdfast.cli.theory", "Compute a paper's analytical claims."),
+    "theory": ("holdfast.cli.theory", "Check a paper's analytical claims."),
     "bench": ("holdfast.cli.bench", "Measure how fast this machine is, compared with plain PyTorch."),
 }
 
@@ -53,7 +53,7 @@ class Lazy(click.Group):
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast")
 def holdfast() -> None:
-    """Federated learning that does not drift: methods for non-IID data, as parts that add up.
+    """Federated learning that does not drift: methods for non-IID data, as sums of parts.
 
     Try: holdfast run "fedbug(0.4)+prox(0.01)"
     """
@@ -62,14 +62,14 @@ def holdfast() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run a command: bad input ends with one line and exit code 2, a diverged run with 1, Ctrl-C with 130."""
     try:
-        status = holdfast.main(args, standalone_mode=False)
+        status = holdfast.main(args, prog_name="holdfast", standalone_mode=False)
     except click.exceptions.Abort:
         status = _complain("stopped", 130)
     except click.ClickException as error:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             error.show()
             sys.exit(0)
-        status = _complain(error.format_message(), 2)
+        status = _complain(_usage_error(error), 2)
     except Exception as error:
         status = _expected(error)
     sys.exit(status if isinstance(status, int) else 0)
@@ -82,6 +82,20 @@ def _expected(error: Exception) -> int:
     if not isinstance(error, HoldfastError):
         raise error
     return _complain(str(error), error.status)
+
+
+def _usage_error(error: click.ClickException) -> str:
+    """Word an error in the flags or arguments of a command like our own: with what exists, or where to find it."""
+    from holdfast.core.errors import unknown
+
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message = error.format_message().removeprefix("Got ").rstrip(".")
+    if context is None:
+        return message
+    if isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):
+        known = [name for option in context.command.params for name in option.opts if name.startswith("--")]
+        return str(unknown("option", error.option_name, known))
+    return f"{message[0].lower()}{message[1:]}; see: {context.command_path} --help"
 
 
 def _complain(message: str, status: int) -> int:

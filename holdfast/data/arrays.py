@@ -105,7 +105,7 @@ def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tupl
     known = {str(name): i for i, name in enumerate(names)}
     others = [text for text in texts if text not in known]
     if others:
-        raise unknown(f"class in {what}", others[0], known)
+        raise unknown("class", others[0], known, f"in {what}")
     return torch.tensor([known[text] for text in texts])[ids], tuple(known)
 
 

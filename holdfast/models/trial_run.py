@@ -107,7 +107,11 @@ def find_head(module: nn.Module, trial: TrialRun, name: str | None) -> str:
     """
     linear = [n for n in trial.outputs if isinstance(module.get_submodule(n), nn.Linear)]
     if name is not None and name not in linear:
-        remedy = f"use one of {', '.join(linear)}" if linear else "end it with an nn.Linear"
+        remedy = (
+            f"use {', '.join(linear[:-1]) + ' or ' * bool(linear[1:]) + linear[-1]}"
+            if linear
+            else "end it with an nn.Linear"
+        )
         raise HoldfastError(f"the model has no linear layer {name!r} to be its head; {remedy}")
     heads = [n for n in ([name] if name is not None else linear) if trial.outputs[n] is trial.logits]
     if not heads:

@@ -607,7 +607,10 @@ def test_the_notes_explain_seconds_and_ratios():
             "fedbug(0.4) and fedbug(share=0.4) are the same method: leave one out",
         ),
         (("fedavg", "--seeds", "0"), "seeds must be a whole number of at least 1, not 0"),
-        (("fedavg", "--seeds", "x"), "Invalid value for '--seeds': 'x' is not a valid integer."),
+        (
+            ("fedavg", "--seeds", "x"),
+            "invalid value for '--seeds': 'x' is not a valid integer; see: holdfast compare --help",
+        ),
         (("fedavg", "--first-seed", "-1"), "first_seed must be a whole number of at least 0, not -1"),
         (("fedavg", "--jobs", "0"), "jobs must be a whole number of at least 1, not 0"),
         (("fedavg", "--targets", "1.5"), "a target must be an accuracy in (0, 1], such as 0.8, not 1.5"),

@@ -115,4 +115,4 @@ def test_a_newer_format_is_refused(file: str, number: int, tmp_path: Path):
         what = f"the config {path} has"
     with pytest.raises(HoldfastError) as error:
         holdfast.run(out=folder, resume=True)
-    assert str(error.value) == f"{what} format 3, but this version reads up to 2: upgrade"
+    assert str(error.value) == f"{what} format 3, but this version reads up to 2: upgrade Holdfast"
