@@ -88,8 +88,8 @@ def show(result: Result, progress: RunProgress) -> None:
         )
     if "personal_accuracy" in s:
         progress.console.print(
-            f"after fine-tuning at each client: accuracy {s['personal_accuracy']:.4f} on the client's own mix of classes "
-            f"(global model: {s['global_on_mix']:.4f})",
+            f"after fine-tuning at each client: accuracy {s['personal_accuracy']:.4f} on its own mix of "
+            f"classes (global model: {s['global_on_mix']:.4f})",
             highlight=False,
         )
     if s.get("leaks_test_data"):

@@ -77,7 +77,7 @@ def describe(trainer: Trainer) -> str:
     count, unit = (config.steps, "step") if config.steps else (config.passes, "epoch")
     work = f"{count} local {unit}{'s' * (count != 1)}"
     return (
-        f"{config.method} on {fed.data.name}, split {fed.split} among {fed.clients} clients{without}, "
+        f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients{without}, "
         f"{config.cohort_size} per round, {work} with batches of {config.batch}\n"
         f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {trainer.engine_name}: "
         f"{trainer.engine_reason}"

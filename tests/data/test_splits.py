@@ -363,7 +363,8 @@ def test_100_000_clients_on_50_000_samples(split):
         (
             "shards(30)",
             5,
-            "shards(s=30): 5 clients need 150 shards, but there are only 100 samples; use fewer shards, or at most 3 clients",
+            "shards(s=30): 5 clients need 150 shards, but there are only 100 samples; "
+            "use fewer shards, or at most 3 clients",
         ),
         ("classes(11)", 5, "classes(n=11): the data has only 10 classes; use n of at most 10"),
         (
