@@ -7,9 +7,13 @@ from collections.abc import Iterable
 
 
 class HoldfastError(ValueError):
-    """Something the user can fix. The message names the offender, what was expected, and the remedy."""
+    """Something the user can fix. The message names the offender, what was expected, and the remedy.
 
-    status = 2  # the exit code of the command
+    Attributes:
+        status: The exit code of the command.
+    """
+
+    status = 2
 
 
 LONGEST = 40  # characters of a name that an error quotes

@@ -79,7 +79,8 @@ def _check_finite(what: str, x: Tensor) -> None:
             bad += int(broken.sum())
             first = first if first >= 0 else start + int(broken.any(1).nonzero()[0])
     if bad:
-        raise HoldfastError(f"{what} has {bad} NaN or infinite numbers, first in sample {first}; clean it")
+        numbers = "number" if bad == 1 else "numbers"
+        raise HoldfastError(f"{what} has {bad} NaN or infinite {numbers}, first in sample {first}; clean it")
 
 
 def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tuple[Tensor, tuple[str, ...]]:

@@ -51,10 +51,12 @@ class Federation:
 
     @property
     def clients(self) -> int:
+        """The number of clients."""
         return len(self.deal.offsets) - 1
 
     @property
     def classes(self) -> int:
+        """The number of classes."""
         return len(self.data.classes)
 
     @property
@@ -64,6 +66,7 @@ class Federation:
 
     @property
     def device(self) -> torch.device:
+        """The device of the samples."""
         return self.data.x.device
 
     @property

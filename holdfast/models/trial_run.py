@@ -73,7 +73,8 @@ def run_two_samples(module: nn.Module, x: Tensor, classes: int) -> TrialRun:
         for handle in handles:
             handle.remove()
     if not isinstance(logits, Tensor) or logits.shape != (2, classes):
-        what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        kind = "None" if logits is None else f"a {type(logits).__name__}"
+        what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else kind
         raise HoldfastError(
             f"the model returns {what} for 2 samples, expected logits of shape (2, {classes}); change its last layer"
         )
