@@ -64,7 +64,9 @@ class RunProgress:
         self.bar.update(self.task, completed=record.round, state=state)
         if record.skipped:
             who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(str, record.skipped))}"
-            self.console.print(f"round {record.round}: skipped the update of {who}: not finite", highlight=False)
+            self.console.print(
+                f"round {record.round}: skipped the update of {who}, which is not finite", highlight=False
+            )
         for client, why in record.failed.items():
             self.console.print(f"round {record.round}: no update from client {client}: {why}", highlight=False)
 

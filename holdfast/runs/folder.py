@@ -84,7 +84,7 @@ class RunFolder:
             )
         if config.rounds < done:
             raise HoldfastError(
-                f"the run here already has {done} rounds, more than {config.rounds}: leave out --rounds, or start over "
+                f"{self.path} already has {done} rounds, more than {config.rounds}: leave out --rounds, or start over "
                 "with --overwrite"
             )
         if config.rounds == done and self.finished:

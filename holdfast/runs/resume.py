@@ -59,7 +59,7 @@ def resumed_config(stored: Config, asked: Mapping[str, Any], method: str | Part 
     if found:
         stored_text, asked_text = setting_to_text(found.stored), setting_to_text(found.asked)
         raise HoldfastError(
-            f"the run here has {found.name} = {stored_text}, not {asked_text}: resume it without that setting, or "
+            f"the run to resume has {found.name} = {stored_text}, not {asked_text}: leave that setting out, or "
             "start over with --overwrite"
         )
     return stored.changed(**{name: value for name, value in asked.items() if name in with_role(*roles)})
