@@ -214,7 +214,7 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
         ),
         (["fedavg", "--on-failure", "shrug"], "deploy: on_failure must be one of continue, retry, not shrug"),
         (["fedavg", "--personal", "2"], "personal fine-tuning works only in simulation: leave out --personal"),
-        (["fnr"], "fnr needs public data: hold some out with --public 0.05, or federate(..., public=0.05)"),
+        (["fnr"], "fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)"),
         (["--resume"], "--resume needs --out, the folder of the run"),
         (["--resume", "--out", "x", "--overwrite"], "--resume and --overwrite exclude each other"),
         (["fedavg", "--data", "digitz"], "unknown data set 'digitz'; did you mean digits?"),
