@@ -81,10 +81,13 @@ def load(folder: Path, server: Server, clients: ClientStates) -> int:
         today = {_todays_name(k): t for k, t in flat.items()} if manifest.format < FORMAT else flat
         return today, today.keys() != flat.keys()
 
-    at_server: Tensors = {}
     for name, checksum in manifest.server.items():
-        at_server, _ = read(name, checksum)
-        _check_model(folder / name, at_server[MODEL], server.w)  # first: another model has other states, too
+        flat, _ = read(name, checksum)
+        _check_model(folder / name, flat[MODEL], server.w)
+        server.w = flat.pop(MODEL)
+        states = unflatten(flat)
+        _check_states(folder / name, states, server.states, _free_form(server))
+        server.states = server.states | states
     row = clients.initial(server.w) if manifest.clients else {}
     for name, checksum in manifest.clients.items():
         flat, translated = read(name, checksum)
@@ -93,10 +96,6 @@ def load(folder: Path, server: Server, clients: ClientStates) -> int:
         clients.rows[_client(name)] = state
         if translated:
             clients.changed.add(_client(name))  # to be written again under today's names
-    server.w = at_server.pop(MODEL)
-    states = unflatten(at_server)
-    _check_states(folder / next(iter(manifest.server)), states, server.states, _free_form(server))
-    server.states = server.states | states
     return manifest.round
 
 
