@@ -7,6 +7,9 @@ import sys
 
 import click
 
+from holdfast.cli.help import Whole
+from holdfast.core.errors import HoldfastError, unknown
+
 # command -> (module, one line of help); listed here so that --help imports none of them
 COMMANDS = {
     "run": ("holdfast.cli.run", "Train a federation with a method."),
@@ -24,7 +27,7 @@ COMMANDS = {
 }
 
 
-class Lazy(click.Group):
+class Lazy(Whole):
     """A group that imports a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -35,15 +38,6 @@ class Lazy(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[name][0]).command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS:
-            from holdfast.core.errors import unknown
-
-            raise unknown("command", args[0], COMMANDS)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -77,8 +71,6 @@ def main(args: list[str] | None = None) -> None:
 
 def _expected(error: Exception) -> int:
     """Return the exit code of an error that users can fix; any other is a bug and keeps its traceback."""
-    from holdfast.core.errors import HoldfastError
-
     if not isinstance(error, HoldfastError):
         raise error
     return _complain(str(error), error.status)
@@ -86,16 +78,12 @@ def _expected(error: Exception) -> int:
 
 def _usage_error(error: click.ClickException) -> str:
     """Word an error in the flags or arguments of a command like our own: with what exists, or where to find it."""
-    from holdfast.core.errors import unknown
-
     context = error.ctx if isinstance(error, click.UsageError) else None
     message = error.format_message().removeprefix("Got ").rstrip(".")
-    if context is None:
-        return message
-    if isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):
+    if context is not None and isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):
         known = [name for option in context.command.params for name in option.opts if name.startswith("--")]
         return str(unknown("option", error.option_name, known))
-    return f"{message[0].lower()}{message[1:]}; see: {context.command_path} --help"
+    return f"{message[0].lower()}{message[1:]}; see: {context.command_path if context else 'holdfast'} --help"
 
 
 def _complain(message: str, status: int) -> int:

@@ -186,6 +186,12 @@ def test_bad_setting(args: tuple[str, ...], message: str):
             "invalid value for '--classes': 0 is not in the range x>=1; see: holdfast models --help",
         ),
         (("methods", "fedavg", "prox"), "unexpected extra argument (prox); see: holdfast methods --help"),
+        (("run", "-x"), "no such option '-x'; see: holdfast run --help"),
+        (("run", "--lr"), "option '--lr' requires an argument; see: holdfast --help"),
+        (("report",), "missing argument 'FOLDER'; see: holdfast report --help"),
+        (("data", "fetsh"), "unknown command 'fetsh'; did you mean fetch?"),
+        (("run", "scaffold(x=1)"), "scaffold: x given, but it takes no parameters: leave it out"),
+        (("run", "fedprox(nu=1)"), "unknown parameter 'nu' of fedprox; did you mean mu?"),
         (("run", "--nosuch"), "unknown option '--nosuch'; did you mean --epochs, --out or --slice?"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -369,6 +375,7 @@ def test_a_finished_run_is_not_overwritten():
     for method in ("fedavg", "prox"):
         message = refused("run", method, *FAST, "--out", "here")
         assert message == "holdfast: here already holds a finished run: add --resume or --overwrite\n"
+        assert config("here")["method"] == "fedavg"
 
 
 def test_an_unfinished_run_is_not_overwritten():
@@ -384,6 +391,7 @@ def test_a_folder_of_other_things_is_left_alone(extra: tuple[str, ...]):
     Path("mine/thesis.tex").write_text("years")
     message = refused("run", "fedavg", *FAST, "--out", "mine", *extra)
     assert message == "holdfast: mine is not empty and holds no run: choose another --out\n"
+    assert Path("mine/thesis.tex").read_text() == "years"
 
 
 def test_overwriting_leaves_what_is_not_ours():
@@ -403,6 +411,7 @@ def test_a_file_is_no_folder(out: str, extra: tuple[str, ...]):
         if "--resume" in extra
         else "holdfast: file is a file, not a folder for a run: choose another --out\n"
     )
+    assert Path("file").read_text() == "mine"
 
 
 def test_a_start_that_was_cut_off_does_not_block_the_folder():
@@ -504,6 +513,7 @@ def test_a_damaged_checkpoint_is_named_with_the_last_good_round_and_the_advice_w
     (damaged / MANIFEST).unlink()
     good("run", "--resume", "--out", "run", "--quiet")
     assert facts("run") == facts(sound)
+    assert (damaged / MANIFEST).exists(), "written again"
 
 
 def test_a_lost_file_of_both_checkpoints_leaves_no_good_round(damaged: Path):
@@ -557,6 +567,7 @@ def test_a_history_shorter_than_the_checkpoint(damaged: Path, kept: int):
     assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
         f"holdfast: {path} ends at round {kept}, its last good round, but the checkpoint is of round 4: {OVER}\n"
     )
+    assert len(lines(damaged)) == kept, "nothing was cut or added"
 
 
 def test_a_history_that_is_gone(damaged: Path):
