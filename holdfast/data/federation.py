@@ -141,7 +141,16 @@ class Federation:
         return self.normalised(x), self.data.y[index]
 
     def batch(self, index: Tensor, sigma: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return inputs and labels like ``samples``, augmented if there is a ``key``, one per client."""
+        """Return a batch like ``samples``, with its images augmented if there is a key.
+
+        Args:
+            index: The numbers of the samples, with any leading axes.
+            sigma: The standard deviation of the feature noise.
+            key: The key of the augmentation, one per client; None: none.
+
+        Returns:
+            The inputs and the labels.
+        """
         x, y = self.samples(index, sigma)
         return (x if key is None else crop_and_flip(x, key)), y
 
