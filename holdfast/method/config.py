@@ -146,7 +146,9 @@ class Config(Named):
         if self.epochs is not None and self.steps is not None:
             raise HoldfastError("epochs and steps exclude each other: set one of them")
         if self.cohort is not None and self.cohort > self.clients:
-            raise HoldfastError(f"cohort {self.cohort} is larger than the number of clients, {self.clients}")
+            raise HoldfastError(
+                f"cohort {self.cohort} is larger than the number of clients, {self.clients}: lower cohort"
+            )
 
     @property
     def cohort_size(self) -> int:

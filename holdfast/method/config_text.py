@@ -50,18 +50,20 @@ def read_config(path: Path, stored: bool = False) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         values: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
-        raise HoldfastError(f"cannot read the config {path}: {error.strerror}") from error
+        raise HoldfastError(f"cannot read the config {path}: {error.strerror}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"the config {path} is not valid TOML: {error}") from error
+        raise HoldfastError(f"the config {path} is not valid TOML: {error}; fix the file") from error
     version = values.pop("format", 1)
     if version not in range(1, FORMAT + 1):
-        raise HoldfastError(f"the config {path} has format {version}, but this version reads up to {FORMAT}: upgrade")
+        raise HoldfastError(
+            f"the config {path} has format {version}, but this version reads up to {FORMAT}: upgrade Holdfast"
+        )
     written = values.pop(CHECKSUM, None)
     if stored and version >= CHECKSUM_SINCE and written != checksum(text.rpartition(f"{CHECKSUM} = ")[0]):
         raise HoldfastError(f"the config {path} was changed since it was written: restore it")
     for name in values:
         if name not in FIELDS:
-            raise unknown(f"setting in {path}", name, FIELDS)
+            raise unknown("setting", name, FIELDS, f"in {path}")
     if version < FORMAT and isinstance(values.get("method"), str):
         values["method"] = modern(values["method"])
     return values

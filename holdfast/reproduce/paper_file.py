@@ -47,7 +47,7 @@ def load_paper(name: str, folder: Path | None = None) -> Paper:
     scales = raw.get("scale", {})
     for scale in scales:
         if scale not in SCALES[:-1]:
-            raise unknown(f"scale in {where}", scale, SCALES[:-1])
+            raise unknown("scale", scale, SCALES[:-1], f"in {where}")
     raw = {"notes": "", "setting": {}} | raw | {"scale": scales, "table": tuple(tables), "name": name}
     return made(Paper, where, raw)
 
@@ -83,7 +83,7 @@ def made(cls: type[T], where: str, raw: Mapping[str, Any]) -> T:
     kinds = [f.name for f in fields(cls)]
     for key in raw:
         if key not in kinds:
-            raise unknown(f"key in {where}", key, kinds)
+            raise unknown("key", key, kinds, f"in {where}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
     for f in fields(cls):
         if f.name not in raw and f.default is MISSING and f.default_factory is MISSING:

@@ -198,7 +198,9 @@ def _read_manifest(path: Path) -> Manifest:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, path, _manifests(path.parent)) from error
     if manifest.format > FORMAT:
-        raise HoldfastError(f"{path} has format {manifest.format}, but this version reads up to {FORMAT}: upgrade")
+        raise HoldfastError(
+            f"{path} has format {manifest.format}, but this version reads up to {FORMAT}: upgrade Holdfast"
+        )
     return manifest
 
 

@@ -62,8 +62,8 @@ class RunFolder:
             return
         if is_run(self.path):
             if not overwrite:
-                state = "finished" if self.finished else "started"
-                raise HoldfastError(f"{self.path} already holds a {state} run: add --resume or --overwrite")
+                state = "a finished" if self.finished else "an unfinished"
+                raise HoldfastError(f"{self.path} already holds {state} run: add --resume or --overwrite")
         elif not (overwrite and not (self.path / CONFIG).exists() and only_own_files(self.path)):
             raise HoldfastError(f"{self.path} is not empty and holds no run: choose another --out")
 
@@ -102,7 +102,7 @@ class RunFolder:
             )
         if config.rounds < done:
             raise HoldfastError(
-                f"the run here already has {done} rounds, more than {config.rounds}: leave out --rounds, or start over "
+                f"{self.path} already has {done} rounds, more than {config.rounds}: leave out --rounds, or start over "
                 "with --overwrite"
             )
         if config.rounds == done and self.finished:

@@ -51,4 +51,5 @@ def save(figure: Figure, path: Path) -> None:
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise HoldfastError(f"cannot write the picture {path}: {error}; choose another --png") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise HoldfastError(f"cannot write the picture {path}: {reason}; choose another --png") from error

@@ -121,7 +121,7 @@ ONLY_NAMED = "is only for a data set by name, and with --data own each node has 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--method", "fedavgg"], "unknown method 'fedavgg'; did you mean fedavg or fedagg or fedavgm?"),
+        (["--method", "fedavgg"], "unknown method 'fedavgg'; did you mean fedavg, fedagg or fedavgm?"),
         (
             ["--method", "fedavg", "--classes", 4],
             "--classes is only for --data own, and digits has its own: leave it out",
@@ -202,7 +202,7 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fedavgg"], "unknown method 'fedavgg'; did you mean fedavg or fedagg or fedavgm?"),
+        (["fedavgg"], "unknown method 'fedavgg'; did you mean fedavg, fedagg or fedavgm?"),
         (["fedavg", "--auth"], "--auth needs encrypted links: add --tls"),
         (
             ["fedavg", "--min-clients", "9"],
@@ -214,7 +214,7 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
         ),
         (["fedavg", "--on-failure", "shrug"], "deploy: on_failure must be one of continue, retry, not shrug"),
         (["fedavg", "--personal", "2"], "personal fine-tuning works only in simulation: leave out --personal"),
-        (["fnr"], "fnr needs public data: hold some out with --public 0.05, or federate(..., public=0.05)"),
+        (["fnr"], "fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)"),
         (["--resume"], "--resume needs --out, the folder of the run"),
         (["--resume", "--out", "x", "--overwrite"], "--resume and --overwrite exclude each other"),
         (["fedavg", "--data", "digitz"], "unknown data set 'digitz'; did you mean digits?"),

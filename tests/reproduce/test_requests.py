@@ -155,10 +155,10 @@ USUAL = "table 1, row 'IID, FedProx, the usual'"
         ),
         (
             'caption = "Accuracy of two methods"', 'captoin = "x"',
-            "unknown key in toy.toml, table 1 'captoin'; did you mean caption or claim?",
+            "unknown key 'captoin' in toy.toml, table 1; did you mean caption or claim?",
         ),
         ('caption = "Accuracy of two methods"', "", "toy.toml, table 1: the key 'caption' is missing; add it"),
-        ("[scale.smoke]", "[scale.tiny]", "unknown scale in toy.toml 'tiny'; known: small, smoke"),
+        ("[scale.smoke]", "[scale.tiny]", "unknown scale 'tiny' in toy.toml; known: small, smoke"),
         (
             'title = "Toy', 'title = Toy"',
             "papers/toy.toml is not valid TOML: Invalid value (at line 2, column 9)",

@@ -115,4 +115,4 @@ def test_a_newer_format_is_refused(file: str, number: int, tmp_path: Path):
         what, rest = f"the config {path} has", "; the last good round is 3"
     with pytest.raises(HoldfastError) as error:
         holdfast.run(out=folder, resume=True)
-    assert str(error.value) == f"{what} format 4, but this version reads up to 3: upgrade{rest}"
+    assert str(error.value) == f"{what} format 4, but this version reads up to 3: upgrade Holdfast{rest}"

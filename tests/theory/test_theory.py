@@ -305,7 +305,7 @@ def test_json(capsys):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("fedbog",), "unknown paper 'fedbog'; did you mean fedbug or fedagg or fednlr?"),
+        (("fedbog",), "unknown paper 'fedbog'; did you mean fedbug, fedagg or fednlr?"),
         (("fnr",), "unknown paper 'fnr'; did you mean fednlr?"),
         ((), "Missing argument 'fedbug|fednlr|fedagg|fedmrur'."),
         (
