@@ -121,7 +121,8 @@ def read_owner(file: IO[str]) -> LockOwner | None:
     """Return who a lock file names; None if it names nobody."""
     try:
         file.seek(0)
-        return LockOwner(**json.loads(file.read() or "{}"))
+        found = json.loads(file.read() or "{}")
+        return LockOwner(**found) if isinstance(found, dict) else None
     except (ValueError, TypeError, OSError):
         return None
 

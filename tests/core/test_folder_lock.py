@@ -56,7 +56,7 @@ def test_a_live_owner_is_named_and_a_dead_one_gives_way_at_once():
             assert (owner.pid, owner.host) == (os.getpid(), platform.node())
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
     assert not Path("here").exists() or not list(Path("here").iterdir())
 
 
@@ -101,7 +101,8 @@ def test_a_lock_that_says_nothing_is_taken_over(content: str):
 
 
 # -- runs --------------------
-RUN = (Path(sys.executable).with_name("holdfast"), "run", "scaffold", "--model", "linear", "--steps", "1", "--quiet")
+RUN = (Path(sys.executable).with_name("holdfast"), "run", "scaffold", "--model", "linear", "--steps", "1", "--quiet",
+       "--no-compile")  # fmt: skip
 
 
 def wait_for(path: Path, rounds: int) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import holdfast.runs.run  # noqa: F401 - here, since torch warns when some of its modules are first imported
 from holdfast.cli.main import main
 
 TINY = ("--model", "linear", "--clients", "6", "--cohort", "2", "--steps", "2", "--rounds", "2", "--quiet")
