@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from contextlib import suppress
 
 import click
 
 from holdfast.cli.help import Whole
 from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.os_errors import in_one_line
 
 # command -> (module, one line of help); listed here so that --help imports none of them
 COMMANDS = {
@@ -57,6 +60,7 @@ def main(args: list[str] | None = None) -> None:
     """Run a command: bad input ends with one line and exit code 2, a diverged run with 1, Ctrl-C with 130."""
     try:
         status = holdfast.main(args, prog_name="holdfast", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Abort:
         status = _complain("stopped", 130)
     except click.ClickException as error:
@@ -71,9 +75,20 @@ def main(args: list[str] | None = None) -> None:
 
 def _expected(error: Exception) -> int:
     """Return the exit code of an error that users can fix; any other is a bug and keeps its traceback."""
-    if not isinstance(error, HoldfastError):
-        raise error
-    return _complain(str(error), error.status)
+    if isinstance(error, HoldfastError):
+        return _complain(str(error), error.status)
+    if isinstance(error, OSError):
+        _discard_output()
+        return 141 if isinstance(error, BrokenPipeError) else _complain(f"{in_one_line(error)}; check the path", 2)
+    if isinstance(error, MemoryError):
+        return _complain("out of memory: use a smaller model, cohort or batch", 2)
+    raise error
+
+
+def _discard_output() -> None:
+    """Keep Python from failing once more when it flushes an output that cannot be written."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage_error(error: click.ClickException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ def command(
     """
     from holdfast.cli.run_progress import RunProgress
     from holdfast.core.interrupts import stop_on_interrupt
+    from holdfast.core.os_errors import kept_on_os_errors
     from holdfast.runs.run import run
 
     values = given({**flags, "method": method}, config, pairs)
@@ -60,6 +62,7 @@ def command(
     progress, data = RunProgress(name, quiet), str(values.get("data", Config().data))
     with (
         folder_for(out, name, data) as folder,
+        kept_on_os_errors(f"holdfast run --resume --out {shlex.quote(str(folder))}"),
         stop_on_interrupt(progress.say, "stopping after this round") as stop,
         progress,
     ):
@@ -99,7 +102,10 @@ def show(result: Result, progress: RunProgress) -> None:
         progress.console.print("this run LEAKS TEST DATA: its accuracy means nothing", highlight=False)
     if s["rounds"] < result.config.rounds:
         progress.console.print(
-            f"stopped; to resume: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True
+            f"stopped; to resume: holdfast run --resume --out {shlex.quote(s['out'])}",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
         )
     else:
         progress.console.print(where(s["out"]), highlight=False, soft_wrap=True, markup=False)

@@ -15,6 +15,8 @@ from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import Call, Value, parse, show
 
 T = TypeVar("T", bound="Named")
+LARGEST_INT = 2**63  # whole numbers are 64-bit integers in tensors
+LARGEST_FLOAT = 3.4028234663852886e38  # of single precision
 
 
 def param(
@@ -114,15 +116,15 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         if isinstance(value, bool):
             return value
     elif kind.startswith("int"):
-        if isinstance(value, int) and not isinstance(value, bool) and within(f, value):
+        if isinstance(value, int) and not isinstance(value, bool) and within(f, value) and abs(value) < LARGEST_INT:
             return value
-        if isinstance(value, float) and value.is_integer() and within(f, value):
+        if isinstance(value, float) and value.is_integer() and within(f, value) and abs(value) < LARGEST_INT:
             return int(value)
     elif kind.startswith("float"):
         if isinstance(value, str) and value in f.metadata.get("choices", ()):
             return value
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if number and math.isfinite(value) and within(f, value):
+        if number and abs(value) <= LARGEST_FLOAT and within(f, value):
             return float(value)
     elif kind.startswith("str"):
         if isinstance(value, str) and (not f.metadata.get("choices") or value in f.metadata["choices"]):
@@ -144,7 +146,20 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
     bounds = limits(f)
     joined = " of " if noun.get(base) and bounds.startswith(("at least", "at most")) else " "
     what = f"{noun.get(base, base)}{joined}{bounds}".strip() or "a word"
-    raise HoldfastError(f"{owner}: {f.name} must be {what}, not {show(value)}")
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and too_large(base, value):
+        what += " that fits " + ("64 bits" if base == "int" else "single precision")
+    raise HoldfastError(f"{owner}: {f.name} must be {what}, not {shortened(show(value))}")
+
+
+def too_large(base: str, value: float) -> bool:
+    """Tell whether a finite number is larger than the arithmetic of training can hold."""
+    limit = LARGEST_INT - 1 if base == "int" else LARGEST_FLOAT
+    return math.isfinite(value) and abs(value) > limit
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Cut a long text for an error message."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def within(f: Field[Any], value: float) -> bool:

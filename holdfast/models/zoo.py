@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from holdfast.core.discovery import discover
+from holdfast.core.errors import HoldfastError
 from holdfast.core.params import Named, build, one
 
 
@@ -48,4 +49,9 @@ def make(text: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.M
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return model(text).build(shape, classes)
+        try:
+            return model(text).build(shape, classes)
+        except (RuntimeError, MemoryError) as error:
+            if isinstance(error, RuntimeError) and "allocate" not in str(error):
+                raise
+            raise HoldfastError(f"the model {text} does not fit in memory: choose a smaller one") from error
