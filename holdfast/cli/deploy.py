@@ -15,7 +15,9 @@ from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config
+from holdfast.method.method import as_method
 from holdfast.runs.folder import CONFIG, SUMMARY, RunFolder, new_folder
+from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.resume import resumed_config
 
 LOCAL_NODES = 3
@@ -99,7 +101,9 @@ def described(asked: dict[str, Any], stored: Path | None, nodes: int) -> Config:
     """The run that is asked for: anew, with a client on each node unless told otherwise, or as it was stored."""
     if stored is not None:
         method = asked.pop("method", None)
-        return resumed_config(RunFolder(stored).stored(), asked, method)
+        config = resumed_config(RunFolder(stored).stored(), asked, method)
+        refuse_changed_meaning(RunFolder(stored), config, as_method(config.method))
+        return config
     return Config(**{"clients": nodes} | asked | {"engine": "flower"})
 
 

@@ -39,6 +39,8 @@ def run_all(
     watch = watch or Observer()
     states = [task.state() for task in tasks]
     left = [task for task, state in zip(tasks, states, strict=True) if state in ("new", "started")]
+    if left:
+        refuse_mixed_meanings([task for task, state in zip(tasks, states, strict=True) if state != "new"])
     watch.begin(tasks, states)
     try:
         if jobs > 1 and len(left) > 1:
@@ -51,6 +53,17 @@ def run_all(
         return True
     finally:
         watch.close()
+
+
+def refuse_mixed_meanings(tasks: Sequence[Task]) -> None:
+    """Refuse to add to runs that mean something else today; finished ones too, since they would be compared."""
+    for task in tasks:
+        before = task.changed_meaning()
+        if before:
+            raise HoldfastError(
+                f"the run in {task.folder} is from an earlier version, in which {before}: choose another --out, or "
+                "finish with that version"
+            )
 
 
 class FolderLock:

@@ -13,7 +13,9 @@ from holdfast.core.errors import HoldfastError, unknown
 from holdfast.method.config import FIELDS, Config
 from holdfast.method.renamed import modern
 
-FORMAT = 2  # of config.toml; 1, which has no number, may use part names that were changed since
+# Of config.toml. Formats 1, which has no number, and 2 may use part names that were changed since. Since 3, some
+# settings and parts have another meaning (see holdfast/runs/meaning_changes.py).
+FORMAT = 3
 
 
 def config_to_toml(config: Config) -> str:
@@ -29,6 +31,22 @@ def toml_value(value: Any) -> str:
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read the settings in a TOML file; the method of an older format is written with today's names."""
+    version, values = _read(path)
+    for name in values:
+        if name not in FIELDS:
+            raise unknown(f"setting in {path}", name, FIELDS)
+    if version < FORMAT and isinstance(values.get("method"), str):
+        values["method"] = modern(values["method"])
+    return values
+
+
+def config_format(path: Path) -> int:
+    """Return the format of a config on disk."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[int, dict[str, Any]]:
+    """Return the format and the values of a TOML file, as they are written there."""
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -38,12 +56,7 @@ def read_config(path: Path) -> dict[str, Any]:
     version = values.pop("format", 1)
     if version not in range(1, FORMAT + 1):
         raise HoldfastError(f"the config {path} has format {version}, but this version reads up to {FORMAT}: upgrade")
-    for name in values:
-        if name not in FIELDS:
-            raise unknown(f"setting in {path}", name, FIELDS)
-    if version < FORMAT and isinstance(values.get("method"), str):
-        values["method"] = modern(values["method"])
-    return values
+    return version, values
 
 
 def setting_from_text(name: str, text: str, known: Mapping[str, Field[Any]] = FIELDS) -> Any:
