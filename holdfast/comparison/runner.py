@@ -39,8 +39,6 @@ def run_all(
     watch = watch or Observer()
     states = [task.state() for task in tasks]
     left = [task for task, state in zip(tasks, states, strict=True) if state in ("new", "started")]
-    if left:
-        refuse_mixed_meanings([task for task, state in zip(tasks, states, strict=True) if state != "new"])
     watch.begin(tasks, states)
     try:
         if jobs > 1 and len(left) > 1:
@@ -57,8 +55,11 @@ def run_all(
 
 def refuse_mixed_meanings(tasks: Sequence[Task]) -> None:
     """Refuse to add to runs that mean something else today; finished ones too, since they would be compared."""
-    for task in tasks:
-        before = task.changed_meaning()
+    states = [task.state() for task in tasks]
+    if not {"new", "started"} & set(states):
+        return
+    for task, state in zip(tasks, states, strict=True):
+        before = None if state == "new" else task.changed_meaning()
         if before:
             raise HoldfastError(
                 f"the run in {task.folder} is from an earlier version, in which {before}: choose another --out, or "

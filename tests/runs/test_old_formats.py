@@ -220,8 +220,10 @@ def test_a_comparison_does_not_add_to_runs_of_another_meaning(tmp_path: Path):
     done = folder / "fedavg" / "seed-0"
     aged(done)
     holdfast.compare(["fedavg", "scaffold"], out=folder, **settings)
+    plan = (folder / "plan.json").read_bytes()
     with pytest.raises(HoldfastError) as error:
         holdfast.compare(["fedavg", "scaffold"], out=folder, **settings | {"seeds": 2})
+    assert (folder / "plan.json").read_bytes() == plan
     assert str(error.value) == (
         f"the run in {done} is from an earlier version, in which {PARTICIPATION}: choose another --out, or finish with "
         "that version"
