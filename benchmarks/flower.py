@@ -1,9 +1,10 @@
-"""The overhead of Holdfast on Flower: compared with plain Flower FedAvg in simulation, and per round of a deployment.
+"""What Holdfast costs on Flower, compared with plain Flower FedAvg in simulation, and per round of a deployment.
 
-    python benchmarks/flower.py simulation    # Ray: the same training with plain Flower and with --engine flower
-    python benchmarks/flower.py deployment    # holdfast deploy local: what the seconds of a round are spent on
+    python benchmarks/flower.py simulation    # Ray: the same training by plain Flower and by --engine flower
+    python benchmarks/flower.py deployment    # holdfast deploy local: where the time of a round goes
 
-Both train the same network on the same split of the digits, with the same number of steps, and test it every round.
+Plain Flower and Holdfast train the same network on the same split of the digits, with the same number of steps, and
+score it every round.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.flower.environment import quiet
+from holdfast.flower.environment import set_environment
 
-quiet()
+set_environment()
 
 import torch  # noqa: E402
 from flower_plain import client  # noqa: E402
@@ -31,19 +32,19 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
 from holdfast import run  # noqa: E402
-from holdfast.flower.node_data import dealt  # noqa: E402
+from holdfast.flower.node_data import split_data  # noqa: E402
 from holdfast.flower.ray_backend import quiet_flower, ray_settings  # noqa: E402
 from holdfast.method.config import Config  # noqa: E402
 from holdfast.models.zoo import make  # noqa: E402
 
-WARM = 2  # first rounds that are not timed: processes start and data is read
+WARM_UP = 2  # rounds that are not measured: processes start and read their data
 
 
 def plain(config: Config) -> list[float]:
     """Return the seconds of each round of plain Flower FedAvg."""
     ends: list[float] = []
     server = ServerApp()
-    federation = dealt(config)
+    federation = split_data(config)
     net = make(config.model, federation.shape, federation.classes, config.seed)
     data = federation.data
 
@@ -67,7 +68,7 @@ def plain(config: Config) -> list[float]:
 
 
 def ours(config: Config) -> list[float]:
-    """Return the seconds of each round of Holdfast's FedAvg in the same runtime, including its checkpoints."""
+    """Return the seconds of each round of Holdfast's FedAvg in the same runtime, checkpoints included."""
     ends = [time.perf_counter()]
     with tempfile.TemporaryDirectory() as folder:
         settings = {k: getattr(config, k) for k in ("clients", "cohort", "model", "epochs", "rounds", "batch", "split")}
@@ -77,20 +78,26 @@ def ours(config: Config) -> list[float]:
 
 
 def simulation(model: str, epochs: int, rounds: int) -> None:
-    """Print the seconds per round of both, and the overhead."""
+    """Compare plain Flower with Holdfast in simulation.
+
+    Args:
+        model: The network.
+        epochs: The local epochs.
+        rounds: The rounds.
+    """
     config = Config(
         clients=10, cohort=4, model=model, epochs=epochs, rounds=rounds, batch=32, split="iid", device="cpu"
     )
     medians: dict[str, float] = {}
-    for name, play in (("plain Flower", plain), ("holdfast", ours)):
-        seconds = play(config)[WARM:]
+    for name, measure in (("plain Flower", plain), ("holdfast", ours)):
+        seconds = measure(config)[WARM_UP:]
         medians[name] = statistics.median(seconds)
         print(f"simulation {model}, {epochs} epochs: {name} {medians[name]:.3f} s per round (median of {len(seconds)})")
     print(f"simulation {model}, {epochs} epochs: overhead {medians['holdfast'] / medians['plain Flower'] - 1:+.1%}")
 
 
 def deployment(method: str, rounds: int) -> None:
-    """Print what the seconds of every round of a local deployment are spent on."""
+    """Show where the time of each round of a local deployment goes."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         words = ["deploy", "local", method, "--nodes", "3", "--cohort", "3", "--rounds", str(rounds), "--out", str(out)]
@@ -99,10 +106,10 @@ def deployment(method: str, rounds: int) -> None:
     for r in records[1:]:
         print(
             f"deployment {method}, round {r['round']}: {r['seconds']:.2f} s, of which {r['waiting']:.2f} s waiting for "
-            f"Flower and the nodes' training and {r['overhead']:.3f} s in our code"
+            f"Flower and the nodes' training, {r['overhead']:.3f} s in Holdfast"
         )
     share = sum(r["overhead"] for r in records[1:]) / sum(r["seconds"] for r in records[1:])
-    print(f"deployment {method}: our code takes {share:.1%} of a round")
+    print(f"deployment {method}: Holdfast takes {share:.1%} of a round")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,13 @@ def per_round(marks: Sequence[float], rounds: int) -> float:
 
 
 def train(net: nn.Module, x: Tensor, y: Tensor) -> None:
-    """Train for one epoch in random order: the loop that a user of Flower writes."""
+    """Train for one epoch in random order: the loop that a user of Flower writes.
+
+    Args:
+        net: The network.
+        x: The samples.
+        y: Their labels.
+    """
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
     for rows in torch.split(torch.randperm(len(x)), BATCH):
         optimizer.zero_grad()

@@ -59,7 +59,7 @@ class CompareFlags:
 @settings(*COMMON)
 @click.option("--seeds", type=int, default=5, show_default=True, help="runs of every method, one seed each")
 @click.option("--first-seed", type=int, default=0, show_default=True, help="the first seed; the others follow it")
-@click.option("--sweep", multiple=True, metavar="NAME=A,B", help="try several values of a setting; may be repeated")
+@click.option("--sweep", multiple=True, metavar="NAME=A,B", help="try several values of a setting; repeatable")
 @click.option("--targets", metavar="X,Y", help="accuracies to reach  [default: 50, 80, 95% of the first method's best]")
 @click.option("--jobs", type=int, default=1, show_default=True, help="runs at a time, each in its own process")
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the comparison  [default: a new one in runs/]")
@@ -67,7 +67,7 @@ class CompareFlags:
 @click.option("--light", is_flag=True, help="delete the checkpoints of finished runs")
 @click.option("--tables", type=click.Path(path_type=Path), help="only write the tables of this finished folder again")
 @click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings; flags override it")
-@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="any setting by its name; may be repeated")
+@click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="any setting by name; repeatable")
 @click.option("--json", "as_json", is_flag=True, help="print compare.json as the last line of stdout")
 @click.option("--quiet", is_flag=True, help="show no progress and no tables")
 def command(methods: tuple[str, ...], **flags: Any) -> int:

@@ -1,4 +1,4 @@
-"""What a user sees of a run that goes on in other processes: its history, as it grows."""
+"""What a user sees of a run in other processes: its history, as it grows."""
 
 from __future__ import annotations
 
@@ -14,43 +14,53 @@ from holdfast.runs.history import read_history
 
 
 class DeploymentProgress:
-    """Shows the rounds of the run in a folder, within ``with``."""
+    """Shows the rounds of the run in a folder, within a ``with`` block."""
 
     def __init__(self, config: Config, out: Path, nodes: int, quiet: bool, resume: bool) -> None:
+        """Show what is about to run.
+
+        Args:
+            config: The run.
+            out: The run folder.
+            nodes: The number of nodes.
+            quiet: Whether to show nothing.
+            resume: Whether the run is resumed.
+        """
         self.out, self.path = out, out / HISTORY
-        self.seen = self._lines() if resume else 0
-        self.watch = RunProgress(config.method, quiet)
+        self.shown = self._lines() if resume else 0
+        self.progress = RunProgress(config.method, quiet)
         text = (
             f"{config.method} on {config.data}, {config.split} over {config.clients} clients, {config.cohort_size} per "
             f"round; {nodes} nodes and a server on this machine"
         )
-        self.watch.begin(text, self.seen, config.rounds)
+        self.progress.begin(text, self.shown, config.rounds)
 
-    def look(self) -> None:
-        """Show the rounds that have ended since the last look."""
+    def update(self) -> None:
+        """Show the rounds that have ended since the last call."""
         lines = self._lines()
-        if lines <= self.seen:
+        if lines <= self.shown:
             return
-        with suppress(HoldfastError):  # a history that is being cut back is read at the next look
-            for record in read_history(self.path, lines)[self.seen :]:
-                self.watch.round(record)
-            self.seen = lines
+        with suppress(HoldfastError):  # a history that is being cut back is read at the next call
+            for record in read_history(self.path, lines)[self.shown :]:
+                self.progress.round(record)
+            self.shown = lines
 
     def end(self, s: dict[str, Any]) -> None:
+        """Show the summary of the run."""
         if s["final_accuracy"] is not None:
-            self.watch.console.print(
+            self.progress.console.print(
                 f"accuracy {s['final_accuracy']:.4f} (best {s['best_accuracy']:.4f}) after {s['rounds']} rounds and "
                 f"{s['seconds']:.1f} s; {s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
                 highlight=False,
                 soft_wrap=True,
             )
-        self.watch.console.print(where(self.out), highlight=False, soft_wrap=True, markup=False)
+        self.progress.console.print(where(self.out), highlight=False, soft_wrap=True, markup=False)
 
     def __enter__(self) -> DeploymentProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.watch.__exit__()
+        self.progress.__exit__()
 
     def _lines(self) -> int:
         return self.path.read_bytes().count(b"\n") if self.path.exists() else 0

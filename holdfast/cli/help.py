@@ -6,9 +6,18 @@ import importlib
 
 import click
 
+from holdfast.core.errors import unknown
+
 
 class Whole(click.Group):
-    """A group that shows the first sentence of each of its commands, however long."""
+    """A group that shows the first sentence of each of its commands, however long, and suggests names."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.list_commands(ctx):
+            raise unknown("command", args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         known = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]

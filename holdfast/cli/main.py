@@ -7,6 +7,9 @@ import sys
 
 import click
 
+from holdfast.cli.help import Whole
+from holdfast.core.errors import HoldfastError, unknown
+
 # command -> (module, one line of help); listed here so that --help imports none of them
 COMMANDS = {
     "run": ("holdfast.cli.run", "Train a federation with a method."),
@@ -15,16 +18,16 @@ COMMANDS = {
     "report": ("holdfast.cli.report", "Write an HTML report of a run or a comparison."),
     "methods": ("holdfast.cli.methods", "List the methods, or describe one."),
     "split": ("holdfast.cli.split", "Show how a split distributes the data among clients."),
-    "data": ("holdfast.cli.data", "List and fetch data sets."),
+    "data": ("holdfast.cli.data", "List and download data sets."),
     "models": ("holdfast.cli.models", "List the networks."),
-    "combinations": ("holdfast.cli.combinations", "Find out which pairs of methods can be added up."),
+    "combinations": ("holdfast.cli.combinations", "Test which pairs of methods can be summed."),
     "deploy": ("holdfast.cli.deploy", "Run a federation on several machines with Flower."),
-    "theory": ("holdfast.cli.theory", "Compute a paper's analytical claims."),
+    "theory": ("holdfast.cli.theory", "Check a paper's analytical claims."),
     "bench": ("holdfast.cli.bench", "Measure how fast this machine is, compared with plain PyTorch."),
 }
 
 
-class Lazy(click.Group):
+class Lazy(Whole):
     """A group that imports a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -36,15 +39,6 @@ class Lazy(click.Group):
         command: click.Command = importlib.import_module(COMMANDS[name][0]).command
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS:
-            from holdfast.core.errors import unknown
-
-            raise unknown("command", args[0], COMMANDS)
-        return super().resolve_command(ctx, args)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
@@ -53,7 +47,7 @@ class Lazy(click.Group):
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast")
 def holdfast() -> None:
-    """Federated learning that does not drift: methods for non-IID data, as parts that add up.
+    """Federated learning that does not drift: methods for non-IID data, as sums of parts.
 
     Try: holdfast run "fedbug(0.4)+prox(0.01)"
     """
@@ -62,14 +56,14 @@ def holdfast() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run a command: bad input ends with one line and exit code 2, a diverged run with 1, Ctrl-C with 130."""
     try:
-        status = holdfast.main(args, standalone_mode=False)
+        status = holdfast.main(args, prog_name="holdfast", standalone_mode=False)
     except click.exceptions.Abort:
         status = _complain("stopped", 130)
     except click.ClickException as error:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             error.show()
             sys.exit(0)
-        status = _complain(error.format_message(), 2)
+        status = _complain(_usage_error(error), 2)
     except Exception as error:
         status = _expected(error)
     sys.exit(status if isinstance(status, int) else 0)
@@ -77,11 +71,19 @@ def main(args: list[str] | None = None) -> None:
 
 def _expected(error: Exception) -> int:
     """Return the exit code of an error that users can fix; any other is a bug and keeps its traceback."""
-    from holdfast.core.errors import HoldfastError
-
     if not isinstance(error, HoldfastError):
         raise error
     return _complain(str(error), error.status)
+
+
+def _usage_error(error: click.ClickException) -> str:
+    """Word an error in the flags or arguments of a command like our own: with what exists, or where to find it."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    message = error.format_message().removeprefix("Got ").rstrip(".")
+    if context is not None and isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):
+        known = [name for option in context.command.params for name in option.opts if name.startswith("--")]
+        return str(unknown("option", error.option_name, known))
+    return f"{message[0].lower()}{message[1:]}; see: {context.command_path if context else 'holdfast'} --help"
 
 
 def _complain(message: str, status: int) -> int:

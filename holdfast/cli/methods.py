@@ -111,13 +111,13 @@ def parameters(part: Part) -> list[dict[str, Any]]:
 
 def excluded(cls: type[Part]) -> dict[str, str]:
     """Return the parts that cannot be in one sum with this one, and why."""
-    reasons = {name: conflict(cls, other) for name, other in parts().items() if other is not cls}
+    reasons = {name: conflict(cls, other) for name, other in sorted(parts().items()) if other is not cls}
     return {name: why for name, why in reasons.items() if why}
 
 
 def preceding(cls: type[Part]) -> dict[str, str]:
     """Return the parts that must come before this one in a sum, and why."""
-    reasons = {name: wrong_order(cls, other) for name, other in parts().items() if other is not cls}
+    reasons = {name: wrong_order(cls, other) for name, other in sorted(parts().items()) if other is not cls}
     return {name: why for name, why in reasons.items() if why}
 
 

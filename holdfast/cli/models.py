@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from holdfast.core.errors import HoldfastError
+
 
 @click.command("models")
 @click.option("--shape", default="3x32x32", metavar="CxHxW", show_default=True, help="shape of one input")
@@ -36,9 +38,7 @@ def read_shape(text: str) -> tuple[int, ...]:
     """Read a shape such as ``3x32x32``."""
     parts = text.lower().split("x")
     if not all(p.isdigit() and int(p) > 0 for p in parts):
-        raise click.UsageError(
-            f"--shape {text}: expected whole numbers above 0 joined by x; use something like 3x32x32"
-        )
+        raise HoldfastError(f"--shape {text}: expected whole numbers above 0 joined by x; use something like 3x32x32")
     return tuple(int(p) for p in parts)
 
 

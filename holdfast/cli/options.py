@@ -20,7 +20,7 @@ def flag(f: Field[Any]) -> click.Option:
     kind = str(f.type)
     name = "--" + f.name.replace("_", "-")
     default = f.default
-    shown = "" if default is None or default is False else f"  [default: {default}]"
+    shown = "" if default is None or default is False else f"  [default: {'on' if default is True else default}]"
     choices = f.metadata.get("choices")
     names = [f"{name}/--no-{name[2:]}"] if kind.startswith("bool") else [name]
     kinds = {"int": "N", "flo": "X", "str": "TEXT"}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings; flags override it")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="any setting by name; repeatable")
 @click.option("--json", "as_json", is_flag=True, help="print the summary as one JSON object in the last line of stdout")
-@click.option("--quiet", is_flag=True, help="no progress and no summary")
+@click.option("--quiet", is_flag=True, help="show no progress and no summary")
 def command(
     method: str | None,
     out: Path | None,
@@ -49,9 +49,9 @@ def command(
 
     values = given({**flags, "method": method}, config, pairs)
     if resume and out is None:
-        raise HoldfastError("--resume needs --out, the folder of the run")
+        raise HoldfastError("--resume needs the folder of the run: add --out")
     if resume and overwrite:
-        raise HoldfastError("--resume and --overwrite exclude each other")
+        raise HoldfastError("--resume and --overwrite exclude each other: use one of them")
     if resume and out is not None:
         values.setdefault("method", RunFolder(out).stored().method)
     name = values.pop("method", Config().method)
@@ -88,8 +88,8 @@ def show(result: Result, progress: RunProgress) -> None:
         )
     if "personal_accuracy" in s:
         progress.console.print(
-            f"fine-tuned by each client: accuracy {s['personal_accuracy']:.4f} on its own mix of classes, where "
-            f"the global model has {s['global_on_mix']:.4f}",
+            f"after fine-tuning at each client: accuracy {s['personal_accuracy']:.4f} on its own mix of "
+            f"classes (global model: {s['global_on_mix']:.4f})",
             highlight=False,
         )
     if s.get("leaks_test_data"):

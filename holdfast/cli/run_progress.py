@@ -36,7 +36,7 @@ class RunProgress:
     def begin(self, text: str, done: int, rounds: int) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)
         if done == rounds:
-            self.console.print(f"already finished, with {done} rounds: nothing to do", highlight=False)
+            self.console.print(f"already finished after {done} rounds: nothing to do", highlight=False)
         elif done:
             self.console.print(f"resuming after round {done}", highlight=False)
         self.bar.update(self.task, completed=done, total=rounds)
@@ -63,9 +63,9 @@ class RunProgress:
             state = f"accuracy {self.accuracy:.4f}  loss {self.loss:.4f}  {state}"
         self.bar.update(self.task, completed=record.round, state=state)
         if record.skipped:
-            who = ", ".join(map(str, record.skipped))
+            who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(str, record.skipped))}"
             self.console.print(
-                f"round {record.round}: the update of client {who} is not finite and was skipped", highlight=False
+                f"round {record.round}: skipped the update of {who}, which is not finite", highlight=False
             )
         for client, why in record.failed.items():
             self.console.print(f"round {record.round}: no update from client {client}: {why}", highlight=False)
@@ -76,10 +76,11 @@ def describe(trainer: Trainer) -> str:
     config, fed, net = trainer.config, trainer.federation, trainer.net
     empty = fed.clients - len(trainer.occupied)
     without = f" ({empty} without samples)" if empty else ""
-    work = f"{config.steps} steps" if config.steps else f"{config.passes} epochs"
+    count, unit = (config.steps, "step") if config.steps else (config.passes, "epoch")
+    work = f"{count} local {unit}{'s' * (count != 1)}"
     return (
         f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients{without}, "
-        f"{config.cohort_size} per round, {work} of batch {config.batch}\n"
+        f"{config.cohort_size} per round, {work} with batches of {config.batch}\n"
         f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {trainer.engine_name}: "
         f"{trainer.engine_reason}"
     )

@@ -31,7 +31,8 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
         try:
             split_picture.png(federation.deal, labels, classes, png, title=f"{data.name}, {config.split}", x=x)
         except (OSError, ValueError) as error:
-            raise HoldfastError(f"cannot write the picture {png}: {error}; choose another --png") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise HoldfastError(f"cannot write the picture {png}: {reason}; choose another --png") from error
     if as_json:
         head = {"data": config.data, "split": config.split, "clients": config.clients, "seed": config.seed}
         click.echo(json.dumps(head | split_picture.record(federation.deal, labels, classes, x)))

@@ -141,7 +141,9 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         "str": "",
     }
     base = kind.split(" |")[0].split("[")[0]
-    what = f"{noun.get(base, base)} {limits(f)}".strip() or "a word"
+    bounds = limits(f)
+    joined = " of " if noun.get(base) and bounds.startswith(("at least", "at most")) else " "
+    what = f"{noun.get(base, base)}{joined}{bounds}".strip() or "a word"
     raise HoldfastError(f"{owner}: {f.name} must be {what}, not {show(value)}")
 
 
@@ -185,19 +187,25 @@ def make(cls: type[T], args: tuple[Value, ...], kwargs: Mapping[str, Value]) -> 
     """
     names = [f.name for f in fields(cls)]
     if len(args) > len(names):
-        takes = f"takes {len(names)} ({', '.join(names)})" if names else "takes none"
+        takes = (
+            f"takes {len(names)} ({', '.join(names)}): leave out the others" if names else "takes none: leave it out"
+        )
         count = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
         raise HoldfastError(f"{cls.name}: {count} given, but it {takes}")
     given: dict[str, Value] = dict(zip(names, args, strict=False))
     for key, value in kwargs.items():
         if key not in names:
-            raise unknown(f"parameter of {cls.name}", key, names or ["(it has none)"])
+            if not names:
+                raise HoldfastError(f"{cls.name}: {key} given, but it takes no parameters: leave it out")
+            raise unknown("parameter", key, names, f"of {cls.name}")
         if key in given:
             raise HoldfastError(f"{cls.name}: {key} is given twice; keep one of them")
         given[key] = value
     for f in fields(cls):
         if f.default is MISSING and f.name not in given:
-            raise HoldfastError(f"{cls.name}: {f.name} is needed: {f.metadata['doc']}")
+            raise HoldfastError(
+                f"{cls.name}: {f.name} is missing ({f.metadata['doc']}): write {cls.name}({f.name}=...)"
+            )
     return cls(**given)
 
 
@@ -205,5 +213,5 @@ def one(text: str, kind: str) -> Call:
     """Read a string that must be a single call."""
     calls = parse(text)
     if len(calls) != 1:
-        raise HoldfastError(f"{text!r} is a sum, but a {kind} is one name with its parameters")
+        raise HoldfastError(f"{text!r} is a sum, but a {kind} is one name with its parameters: keep one of them")
     return calls[0]

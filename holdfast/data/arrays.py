@@ -79,7 +79,8 @@ def _check_finite(what: str, x: Tensor) -> None:
             bad += int(broken.sum())
             first = first if first >= 0 else start + int(broken.any(1).nonzero()[0])
     if bad:
-        raise HoldfastError(f"{what} has {bad} NaN or infinite numbers, first in sample {first}; clean it")
+        numbers = "number" if bad == 1 else "numbers"
+        raise HoldfastError(f"{what} has {bad} NaN or infinite {numbers}, first in sample {first}; clean it")
 
 
 def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tuple[Tensor, tuple[str, ...]]:
@@ -105,7 +106,7 @@ def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tupl
     known = {str(name): i for i, name in enumerate(names)}
     others = [text for text in texts if text not in known]
     if others:
-        raise unknown(f"class in {what}", others[0], known)
+        raise unknown("class", others[0], known, f"in {what}")
     return torch.tensor([known[text] for text in texts])[ids], tuple(known)
 
 

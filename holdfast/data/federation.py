@@ -51,10 +51,12 @@ class Federation:
 
     @property
     def clients(self) -> int:
+        """The number of clients."""
         return len(self.deal.offsets) - 1
 
     @property
     def classes(self) -> int:
+        """The number of classes."""
         return len(self.data.classes)
 
     @property
@@ -64,6 +66,7 @@ class Federation:
 
     @property
     def device(self) -> torch.device:
+        """The device of the samples."""
         return self.data.x.device
 
     @property
@@ -138,7 +141,16 @@ class Federation:
         return self.normalised(x), self.data.y[index]
 
     def batch(self, index: Tensor, sigma: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return inputs and labels like ``samples``, augmented if there is a ``key``, one per client."""
+        """Return a batch like ``samples``, with its images augmented if there is a key.
+
+        Args:
+            index: The numbers of the samples, with any leading axes.
+            sigma: The standard deviation of the feature noise.
+            key: The key of the augmentation, one per client; None: none.
+
+        Returns:
+            The inputs and the labels.
+        """
         x, y = self.samples(index, sigma)
         return (x if key is None else crop_and_flip(x, key)), y
 

@@ -57,13 +57,13 @@ def from_huggingface(
     """
     if isinstance(dataset, Mapping):
         if "train" not in dataset:
-            raise unknown("split of the data set", "train", dataset.keys())
+            raise unknown("split", "train", dataset.keys(), "of the data set")
         held = next((dataset[part] for part in ("test", "validation", "valid") if part in dataset), None)
         dataset, test = dataset["train"], held if test is None else test
     for part in (dataset,) if test is None else (dataset, test):
         for column in (image, label, client if part is dataset else None):
             if column is not None and column not in part.column_names:
-                raise unknown("column of the data set", column, part.column_names)
+                raise unknown("column", column, part.column_names, "of the data set")
     x, y = _stacked("the data set", _columns(dataset, image, label))
     test_x, test_y = (None, None) if test is None else _stacked("the test set", _columns(test, image, label))
     names = getattr((getattr(dataset, "features", None) or {}).get(label), "names", None)

@@ -48,7 +48,7 @@ class Cohort:
 class CohortUpdate:
     """What the clients return from a trip. Rows are clients.
 
-    The states are not kept yet: whoever asked for the training decides which of them count.
+    The states are not kept yet: the caller decides which of them to commit.
     """
 
     ids: Tensor  # [C]

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from holdfast.flower.ray_backend import ray_trainer
 
 __all__ = ["client_app", "ray_trainer", "server_app"]
-_HOMES = {"client_app": "app", "server_app": "app", "ray_trainer": "ray_backend"}
+_MODULES = {"client_app": "app", "server_app": "app", "ray_trainer": "ray_backend"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import Flower when it is first used, after silencing it."""
-    if name not in _HOMES:
+    """Import Flower when it is first used, after its environment is set."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'holdfast.flower' has no attribute {name!r}")
     require_flower()
-    return getattr(importlib.import_module(f"holdfast.flower.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"holdfast.flower.{_MODULES[name]}"), name)
 
 
 def require_flower() -> None:
-    """Raise an error if Flower is not installed; silence it otherwise."""
-    from holdfast.flower.environment import quiet
+    """Raise an error if Flower is not installed; otherwise set its environment."""
+    from holdfast.flower.environment import set_environment
 
     if find_spec("flwr") is None:
         raise HoldfastError("this needs Flower, which is not installed: pip install 'holdfast[flower]'")
-    quiet()
+    set_environment()

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,15 @@ from holdfast.flower import messages
 from holdfast.flower.coordinator import Coordinator
 from holdfast.flower.messages import one_line
 from holdfast.flower.node import Node
-from holdfast.flower.node_data import OwnData, Pair, brought, clients_of, dealt, held, own_classes
+from holdfast.flower.node_data import (
+    Pair,
+    ReadData,
+    class_count,
+    clients_of,
+    node_federation,
+    server_federation,
+    split_data,
+)
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
@@ -33,149 +42,192 @@ from holdfast.runs.run import Result, run
 from holdfast.runs.setup import RunSetup, arithmetic, pick_device
 from holdfast.training.round import Trainer
 
-Model = Callable[[], nn.Module]
-OUTCOME = "outcome"  # the setting that names the file in which the server says how a run ended
+MakeModel = Callable[[], nn.Module]
+OUTCOME = "outcome"  # the setting that names the file in which the server reports how a run ended
 HANDLERS = {
     messages.ENROL: Node.enrol,
     messages.TRAIN: Node.train,
-    messages.AGAIN: Node.again,
+    messages.TRAIN_AGAIN: Node.train_again,
     messages.GRADIENTS: Node.gradients,
     messages.SURVEY: Node.survey,
 }
 
 
+@dataclass(frozen=True)
+class ClientOptions:
+    """What the user passes to ``client_app`` instead of settings.
+
+    Attributes:
+        data: Reads the samples and labels of a client.
+        model: Makes the network.
+        classes: The number of classes in the nodes' own data.
+    """
+
+    data: ReadData | None = None
+    model: MakeModel | None = None
+    classes: int | None = None
+
+
 def client_app(
-    data: OwnData | None = None,
+    data: ReadData | None = None,
     *,
-    model: Model | None = None,
+    model: MakeModel | None = None,
     classes: int | None = None,
     state: Path | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> ClientApp:
-    """The clients' half. ``data(client, node)`` gives the samples and labels of a client of this node.
+    """Make the clients' half of a federation.
 
-    Without it the node deals the run's data set as everybody does, and keeps its own part. ``model()`` makes a network
-    of one's own. The parts' states are also kept in the folder ``state``, or in that of the node's setting ``state``.
-    ``settings`` stand in for those of the Flower app, where there is none.
+    Args:
+        data: ``data(client, node)`` returns the samples and labels of a client of this node. By default every node
+            splits the run's data set in the same way and keeps its own clients' samples.
+        model: Makes your own network; by default the network that the run names.
+        classes: The number of classes; needed with ``data``.
+        state: The folder in which nodes also keep the parts' states; a node's setting ``state`` overrides it.
+        settings: The settings of the run, if they are not those of the Flower app.
+
+    Returns:
+        The app.
     """
-    app = ClientApp()
+    app, options = ClientApp(), ClientOptions(data, model, classes)
     for kind, method in HANDLERS.items():
         category, _, action = kind.partition(".")
         register = app.train if category == "train" else app.query
-        register(*([action] if action else []))(_handler(method, data, model, classes, state, settings))
+        register(*([action] if action else []))(_handler(method, options, state, settings))
     return app
 
 
 def _handler(
     method: Callable[[Node, Message, Context], Message],
-    data: OwnData | None,
-    model: Model | None,
-    classes: int | None,
+    options: ClientOptions,
     state: Path | None,
     settings: Mapping[str, Any] | None,
 ) -> Callable[[Message, Context], Message]:
     def handle(message: Message, context: Context) -> Message:
-        config = client_config(context.run_config, context.node_config) if settings is None else beside(settings)
+        config = node_config(context.run_config, context.node_config) if settings is None else local_config(settings)
         folder = str(context.node_config.get("state") or state or "")
-        own = tuple(sorted(context.node_config.items()))
-        begun = time.perf_counter()
+        started = time.perf_counter()
         with arithmetic(config.precision):
-            here = node(config, data, model, classes, own, folder)
-            here.begun = max(begun, here.ready)
-            return method(here, message, context)
+            node = make_node(config, options, tuple(sorted(context.node_config.items())), folder)
+            node.started = max(started, node.data_ready)
+            return method(node, message, context)
 
     return handle
 
 
 @lru_cache(maxsize=256)
-def node(
-    config: Config,
-    data: OwnData | None,
-    model: Model | None,
-    classes: int | None,
-    settings: tuple[tuple[str, Any], ...],
-    folder: str,
-) -> Node:
-    """The node of these settings; a process that plays several keeps them."""
+def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str, Any], ...], folder: str) -> Node:
+    """Make a node; a process that serves several nodes keeps them.
+
+    Args:
+        config: The run, as the node sees it.
+        options: The user's own data and model.
+        settings: The node's own settings, as sorted pairs.
+        folder: The folder for the parts' states; empty if there is none.
+
+    Returns:
+        The node, with its data read.
+    """
     clients = clients_of(config, dict(settings))
-    if data is None:
-        federation = dealt(config).only(clients)
+    if options.data is None:
+        federation = split_data(config).only(clients)
     else:
-        pairs = {i: data(i, dict(settings)) for i in clients}
-        federation = brought(pairs, config, own_classes(classes))
-    ready = time.perf_counter()
-    net = network(config, model, federation.shape, federation.classes)
-    sum = with_flag_parts(Method.parse(config.method), config)
-    here = federation.to(net.device, net.dtype)
-    return Node(config, sum, net, here, clients, Path(folder) if folder else None, ready)
+        pairs = {i: options.data(i, dict(settings)) for i in clients}
+        federation = node_federation(pairs, config, class_count(options.classes))
+    data_ready = time.perf_counter()
+    net = make_net(config, options.model, federation.shape, federation.classes)
+    method = with_flag_parts(Method.parse(config.method), config)
+    setup = RunSetup(config, method, federation.to(net.device, net.dtype), net)
+    return Node(setup, clients, Path(folder) if folder else None, data_ready)
 
 
 @lru_cache(maxsize=4)
-def network(config: Config, model: Model | None, shape: tuple[int, ...], classes: int) -> Net:
+def make_net(config: Config, model: MakeModel | None, shape: tuple[int, ...], classes: int) -> Net:
+    """Make the network of a run, once per process.
+
+    Args:
+        config: The run.
+        model: Makes the user's own network, if any.
+        shape: The shape of a sample.
+        classes: The number of classes.
+
+    Returns:
+        The network on its device.
+    """
     module = make(config.model, shape, classes, config.seed) if model is None else model()
     return Net(module, shape, classes, head=config.head, device=pick_device(config.device), precision=config.precision)
 
 
-def client_config(run: Mapping[str, Any], own: Mapping[str, Any]) -> Config:
-    """A node's settings: those of the run, but where the data are and where to compute is the node's own business."""
-    values = known(run) | {"engine": "loop", "personal": 0}
-    values.pop("data_dir", None)
-    return Config(**(values | {k: v for k, v in known(own).items() if k in ("data_dir", "device")}))
+def node_config(run_settings: Mapping[str, Any], node_settings: Mapping[str, Any]) -> Config:
+    """Return the config of a node: that of the run, except for what each node decides for itself.
+
+    A node never reads a folder that the run names.
+    """
+    shared = {name: value for name, value in config_values(run_settings).items() if name != "data_dir"}
+    own = {name: value for name, value in config_values(node_settings).items() if name in with_role("node")}
+    return local_config(shared | own)
 
 
-def beside(settings: Mapping[str, Any]) -> Config:
-    """The settings of a node in the process, or on the machine, of the server."""
-    return Config(**(known(settings) | {"engine": "loop", "personal": 0}))
+def local_config(settings: Mapping[str, Any]) -> Config:
+    """Return the config with which a node trains its clients."""
+    return Config(**(config_values(settings) | {"engine": "loop", "personal": 0}))
 
 
-def known(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run among others, by the names of their fields."""
-    named = {k.replace("-", "_"): v for k, v in settings.items()}
-    return {k: v for k, v in named.items() if k in FIELDS}
+def config_values(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the settings that are fields of a config, by the names of the fields."""
+    named = {name.replace("-", "_"): value for name, value in settings.items()}
+    return {name: value for name, value in named.items() if name in FIELDS}
 
 
 def server_app(
     test: Callable[[], Pair] | None = None,
     *,
     public: Callable[[], Pair] | None = None,
-    model: Model | None = None,
+    model: MakeModel | None = None,
     classes: int | None = None,
 ) -> ServerApp:
-    """The server's half. ``test()`` gives the samples and labels on which the model is scored.
+    """Make the server's half of a federation. Its settings are those of the Flower app; ``out`` is the run folder.
 
-    Without it the run's data set is loaded for its test data. ``public()`` gives public data for methods that need
-    them; they are handed out to the nodes. The run's settings are those of the Flower app; ``out`` is its folder.
+    Args:
+        test: Returns the samples and labels on which the model is scored. By default they are the test data of the
+            run's data set.
+        public: Returns public data, for methods that need them; every node receives a copy.
+        model: Makes your own network; by default the network that the run names.
+        classes: The number of classes; needed with ``test``.
+
+    Returns:
+        The app.
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         settings: dict[str, Any] = dict(context.run_config)
-        with outcome(settings):
-            config = Config(**known(settings)).changed(engine="flower")
+        with report_outcome(settings):
+            config = Config(**config_values(settings)).changed(engine="flower")
             federation = None
             if test is not None:
-                federation = held(test(), public() if public else None, config, own_classes(classes))
+                federation = server_federation(test(), public() if public else None, config, class_count(classes))
             serve(grid, config, settings, federation, model)
 
     return app
 
 
 @contextmanager
-def outcome(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Say in a file how the run ended, where somebody waits for it."""
-    said: dict[str, Any] = {"error": None, "status": 0}
+def report_outcome(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Write to a file how the run ended, if the settings name one."""
+    outcome: dict[str, Any] = {"error": None, "status": 0}
     try:
         yield
     except HoldfastError as error:
-        said = {"error": str(error), "status": error.status}
+        outcome = {"error": str(error), "status": error.status}
         raise
     except Exception as error:
-        said = {"error": f"the server raised {one_line(f'{type(error).__name__}: {error}')}", "status": 1}
+        outcome = {"error": f"the server raised {one_line(f'{type(error).__name__}: {error}')}", "status": 1}
         raise
     finally:
         if settings.get(OUTCOME):
-            write_atomically(Path(str(settings[OUTCOME])), json.dumps(said))
+            write_atomically(Path(str(settings[OUTCOME])), json.dumps(outcome))
 
 
 def serve(
@@ -183,22 +235,39 @@ def serve(
     config: Config,
     settings: Mapping[str, Any],
     federation: Federation | None = None,
-    model: Model | None = None,
+    model: MakeModel | None = None,
     **more: Any,
 ) -> Result:
-    """Play the run: the rounds, evaluation, history and checkpoints are those of a simulation."""
-    terms = DeploymentSettings.known({k.replace("-", "_"): v for k, v in settings.items()})
-    asked = {k: v for k, v in known(settings).items() if k != "method"} | {"engine": "flower"}
+    """Carry out a run with the nodes of a grid; evaluation, history and checkpoints are those of a simulation.
+
+    Args:
+        grid: Flower's access to the nodes.
+        config: The run.
+        settings: The settings of the Flower app.
+        federation: What the server sees if the nodes bring their own data.
+        model: Makes the user's own network, if any.
+        more: Further arguments of ``run``.
+
+    Returns:
+        The result.
+    """
+    deployment = DeploymentSettings.among(settings)
+    values = {k: v for k, v in config_values(settings).items() if k != "method"} | {"engine": "flower"}
     if federation is not None:
-        asked = {k: v for k, v in asked.items() if k not in with_role("federation") or k == "seed"}
+        values = {k: v for k, v in values.items() if k not in with_role("federation") or k == "seed"}
 
     def coordinate(setup: RunSetup) -> AbstractContextManager[Trainer]:
-        return nullcontext(Coordinator(setup.config, setup.method, setup.federation, setup.net, grid, terms))
+        return nullcontext(Coordinator(setup, grid, deployment))
 
-    out = settings.get("out") or None
-    again = bool(settings.get("resume", False))
-    named = asked.pop("model", None)
+    model_name = values.pop("model", None)
     return run(
-        config.method, federation, model() if model else named, out=out, resume=again,
-        overwrite=bool(settings.get("overwrite", False)), trainer=coordinate, **asked, **more,
-    )  # fmt: skip
+        config.method,
+        federation,
+        model() if model else model_name,
+        out=settings.get("out") or None,
+        resume=bool(settings.get("resume", False)),
+        overwrite=bool(settings.get("overwrite", False)),
+        trainer=coordinate,
+        **values,
+        **more,
+    )

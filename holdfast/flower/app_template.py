@@ -1,4 +1,4 @@
-"""A Flower app on disk: ``pyproject.toml`` with the run's settings, and the two apps, a few lines each."""
+"""The Flower app that ``holdfast deploy init`` writes: the run's settings, the two apps and a README."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from holdfast.method.config import FIELDS
 from holdfast.method.config_text import toml_value
 
 PACKAGE = "federation"
-OWN = "own"  # the name that stands for the nodes' own data
-MORE = {  # settings of an app alone
-    "out": "the run folder, on the server: make it an absolute path",
-    "resume": "go on with the run in out",
+OWN_DATA = "own"  # what --data says if the nodes bring their own data
+FLOWER_VERSION = "1.41"  # the oldest that works
+APP_SETTINGS = {  # settings that only an app has
+    "out": "run folder on the server; use an absolute path",
+    "resume": "resume the run in out",
     "overwrite": "replace the run in out",
 }
 
@@ -43,13 +44,13 @@ publisher = "holdfast"
 serverapp = "{PACKAGE}.server_app:app"
 clientapp = "{PACKAGE}.client_app:app"
 
-# The settings of the run: the flags of holdfast run, and those of holdfast deploy local. A line that begins with # is
-# a setting that is not set: what follows says what then holds.
+# The settings of the run: the flags of holdfast run and of holdfast deploy local. Lines that start with # are settings
+# without a value; the comment gives the default, if there is one.
 [tool.flwr.app.config]
 {settings}"""
 
 CLIENT = '''\
-"""What runs on every node: local training on data that stay there."""
+"""The app of every node: local training on data that never leave it."""
 
 from holdfast.flower import client_app
 
@@ -57,7 +58,7 @@ app = client_app()
 '''
 
 SERVER = '''\
-"""What runs on the server: it sends out the model and averages what comes back."""
+"""The app of the server: it sends out the model and averages the updates."""
 
 from holdfast.flower import server_app
 
@@ -65,7 +66,7 @@ app = server_app()
 '''
 
 OWN_CLIENT = '''\
-"""What runs on every node: local training on data that stay there."""
+"""The app of every node: local training on data that never leave it."""
 
 import numpy as np
 
@@ -75,10 +76,10 @@ CLASSES = {classes}
 
 
 def data(client, node):
-    """The samples and labels of one client: fill in how yours are read. They never leave this machine.
+    """Return the samples and labels of one client. Replace this with code that reads your data.
 
-    ``node`` holds what follows --node-config. Samples are arrays [n, features] or [n, channels, height, width], scaled
-    as the network wants them and alike on all nodes; labels are whole numbers from 0 on.
+    ``node`` holds the values of --node-config. Samples are arrays [n, features] or [n, channels, height, width], scaled
+    for the network in the same way on all nodes. Labels are whole numbers from 0.
     """
     with np.load(node["samples"], allow_pickle=False) as file:
         return file["x"].astype("float32"), file["y"].astype("int64")
@@ -88,7 +89,7 @@ app = client_app(data, classes=CLASSES)
 '''
 
 OWN_SERVER = '''\
-"""What runs on the server: it sends out the model and averages what comes back."""
+"""The app of the server: it sends out the model and averages the updates."""
 
 import os
 
@@ -100,7 +101,7 @@ CLASSES = {classes}
 
 
 def test():
-    """The samples and labels on which the server scores the model: fill in how yours are read."""
+    """Return the samples and labels on which the server scores the model. Replace this with code that reads yours."""
     with np.load(os.environ["HOLDFAST_TEST"], allow_pickle=False) as file:
         return file["x"].astype("float32"), file["y"].astype("int64")
 
@@ -111,17 +112,19 @@ app = server_app(test, classes=CLASSES)
 README = """\
 # A federation on Flower
 
-`pyproject.toml` holds the settings of the run. Install on every machine: `pip install 'holdfast[flower]'`.
-On all of them, so that nothing is sent elsewhere or installed at run time:
+The settings of the run are in `pyproject.toml`. On every machine, run `pip install 'holdfast[flower]'`, and set these
+variables so that Flower neither sends nor installs anything at run time:
 
     export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1
 
 ## Certificates and keys
 
-Once, on the server; then copy `ca.crt` to every node and to where you start runs, and to node 0 the file `node-0`, and
-so on. Private keys (`server.key`, `node-*`) stay where they are used and are sent over a secure channel only.
+Create them once, on the server:
 
     holdfast deploy keys keys --host HOST --nodes NODES
+
+Copy `ca.crt` to every node and to the machine that starts runs. Copy `node-0` to node 0, and so on. The private keys
+(`server.key`, `node-*`) belong only on the machine that uses them: send them over a secure channel.
 
 ## The server
 
@@ -129,9 +132,9 @@ so on. Private keys (`server.key`, `node-*`) stay where they are used and are se
         --disable-runtime-dependency-installation --enable-supernode-auth \\
         --ssl-ca-certfile keys/ca.crt --ssl-certfile keys/server.crt --ssl-keyfile keys/server.key
 
-Open port 8000 for the nodes and for the machine on which runs are started; nodes open none.
+Open port 8000 to the nodes and to the machine that starts runs. Nodes need no open port.
 
-## Where runs are started
+## The machine that starts runs
 
 Tell `flwr` where the server is, in `~/.flwr/config.toml`:
 
@@ -142,34 +145,40 @@ Tell `flwr` where the server is, in `~/.flwr/config.toml`:
     address = "HOST:8000"
     root-certificates = "/path/to/ca.crt"
 
-Register every node's public key, once:
+Register every node's public key once:
 
     flwr supernode register keys/node-0.pub federation
 
-## The nodes, numbers 0 to LAST
+## The nodes, numbered 0 to LAST
 
     flower-supernode --superlink HOST:8000 --root-certificates ca.crt --auth-supernode-private-key node-0 \\
         --node-config 'partition-id=0 num-partitions=NODESSAMPLES state="/var/lib/holdfast"'
 
-Let a supervisor start it again when it ends. In the folder `state` it keeps what the method knows about its clients.
+Let a supervisor restart the node when it ends. The node keeps the method's client states in the folder `state`.
 
 ## The run
 
-In the folder that holds `NAME`:
+In the folder that contains `NAME`:
 
     flwr run NAME federation --stream
-    flwr run NAME federation --stream -c resume=true     # after a stop
+    flwr run NAME federation --stream -c resume=true     # to resume after a stop
 
-The run folder is the setting `out` of `pyproject.toml`, on the server: make it an absolute path.
+The run folder is the setting `out` in `pyproject.toml`. It is on the server; use an absolute path.
 """
 
 
-def write(folder: Path, settings: Mapping[str, Any], classes: int | None = None) -> None:
-    """Write the app; with a number of ``classes`` it reads data of the nodes' own. A setting may be None: not set."""
+def write_app(folder: Path, settings: Mapping[str, Any], classes: int | None = None) -> None:
+    """Write an app.
+
+    Args:
+        folder: The folder of the app.
+        settings: Its settings; None stands for a setting without a value.
+        classes: The number of classes, if the nodes bring their own data.
+    """
     package = folder / PACKAGE
     package.mkdir(parents=True, exist_ok=True)
-    lines = "".join(f"{line(name, value)}\n" for name, value in settings.items())
-    versions = {"holdfast": version("holdfast"), "flwr": "1.41"}
+    lines = "".join(f"{setting_line(name, value)}\n" for name, value in settings.items())
+    versions = {"holdfast": version("holdfast"), "flwr": FLOWER_VERSION}
     (folder / "pyproject.toml").write_text(PYPROJECT.format(PACKAGE=PACKAGE, settings=lines, **versions))
     client, server = (CLIENT, SERVER) if classes is None else (OWN_CLIENT, OWN_SERVER)
     (package / "__init__.py").write_text("")
@@ -177,24 +186,34 @@ def write(folder: Path, settings: Mapping[str, Any], classes: int | None = None)
     (package / "server_app.py").write_text(server.replace("{classes}", str(classes)))
 
 
-def line(name: str, value: Any) -> str:
-    """A setting with its meaning, as the fields of ``Config`` and ``Terms`` state it."""
+def setting_line(name: str, value: Any) -> str:
+    """Return the line of a setting, with its meaning as a comment."""
     field = (FIELDS | DEPLOYMENT_FIELDS).get(name)
-    said = field.metadata["doc"] if field else MORE.get(name, "")
+    meaning = field.metadata["doc"] if field else APP_SETTINGS.get(name, "")
     if field and field.metadata["choices"] and str(field.type).startswith("str"):
-        said += f"; {limits(field)}"
+        meaning += f"; {limits(field)}"
     text = f"# {name} =" if value is None else f"{name} = {toml_value(value)}"
-    return f"{text}  # {said}" if said else text
+    return f"{text}  # {meaning}" if meaning else text
 
 
-def readme(name: str, host: str, nodes: int, own: bool) -> str:
-    """How to start the app on several machines."""
-    words = {
+def app_readme(name: str, host: str, nodes: int, own_data: bool) -> str:
+    """Return the README of an app: how to start it on several machines.
+
+    Args:
+        name: The folder of the app.
+        host: The server's name or address.
+        nodes: The number of nodes.
+        own_data: Whether the nodes bring their own data.
+
+    Returns:
+        The text.
+    """
+    values = {
         "NAME": name,
         "HOST": host,
         "NODES": str(nodes),
         "LAST": str(nodes - 1),
-        "SAMPLES": ' samples="/path/to/samples.npz"' if own else "",
-        "TEST": "HOLDFAST_TEST=/path/to/test.npz " if own else "",
+        "SAMPLES": ' samples="/path/to/samples.npz"' if own_data else "",
+        "TEST": "HOLDFAST_TEST=/path/to/test.npz " if own_data else "",
     }
-    return re.sub("|".join(words), lambda found: words[found[0]], README)
+    return re.sub("|".join(values), lambda match: values[match[0]], README)

@@ -1,7 +1,7 @@
-"""Tensors on the wire: Flower's ``ArrayRecord``, checked before anything is decoded, and never pickle.
+"""Tensors in messages: Flower's ``ArrayRecord``, checked before anything is decoded, and never pickle.
 
-An array travels as the bytes of an ``.npy`` file. Names, types, shapes and sizes are compared with what is expected
-first: a record that claims or holds something else is refused without an array being made of it.
+An array travels as the bytes of an ``.npy`` file. Its name, type, shape and size are compared with what is expected
+first: a record that claims or holds something else is refused before it is decoded.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.method.part import Tensors
+from holdfast.core.tensors import Tensors
 
-HEADER = 256  # more than the header of any array we send
-KINDS = {
+MAX_HEADER = 256  # bytes; more than the header of any array we send
+DTYPES = {
     "float32": torch.float32,
     "float64": torch.float64,
     "int64": torch.int64,
@@ -28,86 +28,96 @@ KINDS = {
     "uint8": torch.uint8,
     "bool": torch.bool,
 }
-NAMES = {kind: name for name, kind in KINDS.items()}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class Refused(HoldfastError):
-    """What came over the wire is not what was asked for."""
+    """A message or an array from another machine is not what was requested."""
 
 
 class ArraySpec(NamedTuple):
-    """What an array must be."""
+    """The type and shape that an array must have."""
 
-    kind: torch.dtype
+    dtype: torch.dtype
     shape: tuple[int, ...]
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * self.kind.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
-        return f"{NAMES[self.kind]}{list(self.shape)}"
+        return f"{DTYPE_NAMES[self.dtype]}{list(self.shape)}"
 
 
 Spec = dict[str, ArraySpec]
 
 
-def spec(tensors: Mapping[str, Tensor]) -> Spec:
-    """What these tensors are, for others that must be like them."""
+def spec_of(tensors: Mapping[str, Tensor]) -> Spec:
+    """Return the types and shapes of tensors, for others that must be like them."""
     return {name: ArraySpec(t.dtype, tuple(t.shape)) for name, t in tensors.items()}
 
 
 def pack(tensors: Mapping[str, Tensor]) -> ArrayRecord:
-    """Tensors as a record of arrays."""
+    """Turn tensors into a record of arrays."""
     for name, t in tensors.items():
-        if t.dtype not in NAMES:
-            raise HoldfastError(f"{name} is {t.dtype}, which does not travel: use one of {', '.join(KINDS)}")
+        if t.dtype not in DTYPE_NAMES:
+            raise HoldfastError(f"{name} is {t.dtype}, which cannot be sent: use one of {', '.join(DTYPES)}")
     return ArrayRecord({name: Array(t.detach().cpu().contiguous().numpy()) for name, t in tensors.items()})
 
 
 def unpack(record: ArrayRecord, expected: Spec, what: str) -> Tensors:
-    """The tensors of a record that has exactly these names, types and shapes."""
+    """Read the tensors of a record.
+
+    Args:
+        record: The record.
+        expected: The names, types and shapes that it must have.
+        what: What the record is, for error messages.
+
+    Returns:
+        The tensors by name.
+    """
     if record.keys() != expected.keys():
-        odd = sorted(record.keys() ^ expected.keys())
-        raise Refused(f"{what} has the wrong names: {', '.join(odd[:3])}")
-    for name, shape in expected.items():
-        refuse_other_shapes(f"{what} {name}", record[name], shape)
-    return {name: decode(f"{what} {name}", record[name], shape) for name, shape in expected.items()}
+        differing = sorted(record.keys() ^ expected.keys())
+        raise Refused(f"{what} has the wrong names: {', '.join(differing[:3])}")
+    for name, array in expected.items():
+        check_array(f"{what} {name}", record[name], array)
+    return {name: decode(f"{what} {name}", record[name], array) for name, array in expected.items()}
 
 
 def unpack_any(record: ArrayRecord, what: str) -> Tensors:
-    """The tensors of a record whose names and shapes only the sender knows; each must be as large as it claims."""
-    claimed = {name: claim(f"{what} {name}", array) for name, array in record.items()}
+    """Read the tensors of a record whose names and shapes only the sender knows; each must be as large as it claims."""
+    claimed = {name: claimed_spec(f"{what} {name}", array) for name, array in record.items()}
     return unpack(record, claimed, what)
 
 
-def claim(what: str, array: Array) -> ArraySpec:
-    if array.dtype not in KINDS or any(size < 0 for size in array.shape):
-        raise Refused(f"{what} is {array.dtype[:20]}, not one of {', '.join(KINDS)}")
-    return ArraySpec(KINDS[array.dtype], tuple(array.shape))
+def claimed_spec(what: str, array: Array) -> ArraySpec:
+    """Return the type and shape that an array claims to have."""
+    if array.dtype not in DTYPES or any(size < 0 for size in array.shape):
+        raise Refused(f"{what} is {array.dtype[:20]}, not one of {', '.join(DTYPES)}")
+    return ArraySpec(DTYPES[array.dtype], tuple(array.shape))
 
 
-def refuse_other_shapes(what: str, array: Array, expected: ArraySpec) -> None:
-    """Compare what an array claims to be, and how many bytes it has, with what is expected."""
-    found = claim(what, array)
-    if found != expected:
-        raise Refused(f"{what} is {found}, not {expected}")
+def check_array(what: str, array: Array, expected: ArraySpec) -> None:
+    """Compare what an array claims to be, and its size in bytes, with what is expected."""
+    claimed = claimed_spec(what, array)
+    if claimed != expected:
+        raise Refused(f"{what} is {claimed}, not {expected}")
     extra = len(array.data) - expected.nbytes
-    if array.stype != "numpy.ndarray" or not 0 < extra <= HEADER:
-        raise Refused(f"{what} has {len(array.data)} bytes of {array.stype[:20]}, not {expected.nbytes} and a header")
+    if array.stype != "numpy.ndarray" or not 0 < extra <= MAX_HEADER:
+        raise Refused(f"{what} has {len(array.data)} bytes of {array.stype[:20]}, not {expected.nbytes} plus a header")
 
 
 def decode(what: str, array: Array, expected: ArraySpec) -> Tensor:
-    """The array itself. The header inside its bytes must say what the record says."""
+    """Decode an array. The header inside its bytes must agree with the record."""
     file = BytesIO(array.data)
     try:
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError("version")
-        shape, backwards, kind = np.lib.format.read_array_header_1_0(file, max_header_size=HEADER)
+        shape, column_major, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=MAX_HEADER)
     except (ValueError, EOFError) as error:
         raise Refused(f"{what} is not an array: its header is damaged") from error
     start = file.tell()
-    same = (kind == np.dtype(NAMES[expected.kind]), shape == expected.shape, not backwards or len(shape) < 2)
+    same = (dtype == np.dtype(DTYPE_NAMES[expected.dtype]), shape == expected.shape, not column_major or len(shape) < 2)
     if not all(same) or len(array.data) - start != expected.nbytes:
-        raise Refused(f"{what} says {expected} outside and {kind}{list(shape)} inside")
-    return torch.from_numpy(np.frombuffer(array.data, kind, offset=start).reshape(shape).copy())
+        raise Refused(f"{what} is announced as {expected}, but its header says {dtype}{list(shape)}")
+    return torch.from_numpy(np.frombuffer(array.data, dtype, offset=start).reshape(shape).copy())

@@ -1,4 +1,4 @@
-"""A federation on this machine: a SuperLink, SuperNodes and a run, all on the loopback, all stopped at the end."""
+"""A federation on this machine: a SuperLink, SuperNodes and a run, on the loopback, and stopped at the end."""
 
 from __future__ import annotations
 
@@ -9,36 +9,62 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.flower import app_template, certificates
 from holdfast.flower.app import OUTCOME
-from holdfast.flower.environment import environment
+from holdfast.flower.environment import child_environment
 from holdfast.flower.processes import Processes, free_port, listening
 from holdfast.method.config_text import toml_value
 from holdfast.runs.folder import CONFIG, FLOWER
 
-LOOK = 2.0  # seconds between looks whether the server is alive
-READY = 60.0  # seconds for a SuperLink to answer, and for a command to return
+CHECK_EVERY = 2.0  # seconds between checks whether the server is alive
+READY_WITHIN = 60.0  # seconds for a SuperLink to accept connections, and for a command to return
 
 
 @dataclass(frozen=True)
 class LinkSecurity:
-    """What protects the links between server and nodes."""
+    """What protects the links between server and nodes.
+
+    Attributes:
+        tls: Whether they are encrypted.
+        auth: Whether nodes identify themselves with a key that the server knows; needs ``tls``.
+    """
 
     tls: bool = False
-    auth: bool = False  # nodes prove who they are with a key that the server knows; needs TLS
+    auth: bool = False
 
     def __post_init__(self) -> None:
         if self.auth and not self.tls:
-            raise HoldfastError("--auth needs --tls: keys are only safe on an encrypted link")
+            raise HoldfastError("--auth needs encrypted links: add --tls")
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How a federation is run on this machine.
+
+    Attributes:
+        out: The run folder.
+        nodes: The number of SuperNodes.
+        security: What protects the links.
+        restarts: How many times a server that dies is started again.
+        on_start: Called with the cluster once it is running.
+        on_wait: Called again and again while the run is in progress.
+    """
+
+    out: Path
+    nodes: int
+    security: LinkSecurity = field(default_factory=LinkSecurity)
+    restarts: int = 0
+    on_start: Callable[[LocalCluster], None] = lambda cluster: None
+    on_wait: Callable[[], None] = lambda: None
 
 
 class DeploymentFailed(HoldfastError):
-    """What the server said when it stopped, with its exit code."""
+    """The error that stopped the server, with its exit code."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -46,187 +72,194 @@ class DeploymentFailed(HoldfastError):
 
 
 class LocalCluster:
-    """A SuperLink and some SuperNodes; Flower's files are in the folder ``work``, the run's in ``out``."""
+    """A SuperLink and some SuperNodes.
 
-    def __init__(self, work: Path, out: Path, nodes: int, safety: LinkSecurity) -> None:
-        self.work, self.out, self.nodes, self.safety = work, out, nodes, safety
+    Attributes:
+        work: The folder of Flower's files, the app and the logs.
+        out: The run folder.
+        certs: The folder of the certificates.
+        processes: The processes of the cluster.
+    """
+
+    def __init__(self, work: Path, out: Path, nodes: int, security: LinkSecurity) -> None:
+        """Prepare a cluster; nothing is started yet.
+
+        Args:
+            work: A new folder for Flower's files, the app and the logs.
+            out: The run folder.
+            nodes: The number of SuperNodes.
+            security: What protects the links.
+        """
+        self.work, self.out, self.nodes, self.security = work, out, nodes, security
         self.home, self.app, self.certs = work / "home", work / "app", work / "certificates"
         self.home.mkdir(parents=True)
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
-        self.processes = Processes(environment(self.home, nodes), work)
-        self._connection()
+        self.processes = Processes(child_environment(self.home, nodes), work)
+        self._write_connection()
 
     def start(self) -> None:
-        """Start all, and wait until the SuperLink answers."""
-        if self.safety.tls and not self.certs.exists():
-            certificates.certificates(self.certs, ["127.0.0.1"])
+        """Start the SuperLink and the SuperNodes."""
+        if self.security.tls and not self.certs.exists():
+            certificates.make_certificates(self.certs, ["127.0.0.1"])
         self.start_link()
         for number in range(self.nodes):
             self.start_node(number)
 
     def start_link(self) -> None:
-        command = [
-            tool("flower-superlink"),
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-            "--isolation",
-            "subprocess",
-        ]
-        command += ["--disable-runtime-dependency-installation"]
-        if self.safety.tls:
-            command += [
-                "--ssl-ca-certfile",
-                str(self.certs / "ca.crt"),
-                "--ssl-certfile",
-                str(self.certs / "server.crt"),
-            ]
+        """Start the SuperLink and wait until it accepts connections."""
+        command = [tool("flower-superlink"), "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--isolation", "subprocess", "--disable-runtime-dependency-installation"]
+        if self.security.tls:
+            command += ["--ssl-ca-certfile", str(self.certs / "ca.crt")]
+            command += ["--ssl-certfile", str(self.certs / "server.crt")]
             command += ["--ssl-keyfile", str(self.certs / "server.key")]
         else:
             command += ["--insecure"]
-        command += ["--enable-supernode-auth"] if self.safety.auth else []
+        command += ["--enable-supernode-auth"] if self.security.auth else []
         link = self.processes.start("superlink", command)
-        deadline = time.monotonic() + READY
+        deadline = time.monotonic() + READY_WITHIN
         while not listening(self.port):
             if link.poll() is not None or time.monotonic() > deadline:
-                raise HoldfastError(f"the SuperLink did not start: {self.last_line('superlink')}")
+                reason = self.last_line("superlink")
+                raise HoldfastError(f"the SuperLink did not start ({reason}): check that Flower is 1.41 or newer")
             time.sleep(0.1)
 
-    def start_node(self, number: int, key: Path | None = None, **own: Any) -> None:
-        """Start a SuperNode; with authentication its key is made and registered first."""
-        key = key or self.certs / f"node-{number}"
-        if self.safety.auth and not key.exists():
-            certificates.node_key(key)
+    def start_node(self, number: int, **settings: Any) -> None:
+        """Start a SuperNode with further settings; with authentication its key is made and registered first."""
+        key = self.certs / f"node-{number}"
+        if self.security.auth and not key.exists():
+            certificates.make_node_key(key)
             self.flwr("supernode", "register", str(key.with_suffix(".pub")), "local")
-        self.processes.start(f"node-{number}", self.node_command(number, key, **own))
+        self.processes.start(f"node-{number}", self.node_command(number, key, **settings))
 
-    def node_command(self, number: int, key: Path, **own: Any) -> list[str]:
-        settings = {"partition-id": number, "num-partitions": self.nodes, "state": str(self.states(number)), **own}
+    def node_command(self, number: int, key: Path, **settings: Any) -> list[str]:
+        """Return the command that starts a SuperNode.
+
+        Args:
+            number: The number of the node.
+            key: Its private key, used with authentication.
+            settings: Further settings of the node.
+
+        Returns:
+            The words of the command.
+        """
+        place = {"partition-id": number, "num-partitions": self.nodes, "state": str(self.states(number))}
         command = [tool("flower-supernode"), "--superlink", self.address, "--host", "127.0.0.1"]
         command += ["--port", str(free_port())]
-        command += ["--node-config", " ".join(f"{name}={toml_value(value)}" for name, value in settings.items())]
-        command += ["--root-certificates", str(self.certs / "ca.crt")] if self.safety.tls else ["--insecure"]
-        return command + (["--auth-supernode-private-key", str(key)] if self.safety.auth else [])
+        node_config = " ".join(f"{name}={toml_value(value)}" for name, value in (place | settings).items())
+        command += ["--node-config", node_config]
+        command += ["--root-certificates", str(self.certs / "ca.crt")] if self.security.tls else ["--insecure"]
+        return command + (["--auth-supernode-private-key", str(key)] if self.security.auth else [])
 
     def states(self, number: int) -> Path:
-        """Where a node keeps its clients' states: with the run, so that a resumed one finds them."""
+        """Return the folder of a node's client states: in the run folder, so that a resumed run finds them."""
         return self.out.absolute() / FLOWER / f"node-{number}"
 
     def submit(self, settings: Mapping[str, Any]) -> int:
-        """Write an app with these settings and launch it."""
-        app_template.write(self.app, settings)
+        """Write an app with these settings and start it; return Flower's id of the run."""
+        app_template.write_app(self.app, settings)
         return self.launch(self.app)
 
     def launch(self, app: Path) -> int:
-        """Hand an app to the SuperLink; returns Flower's number of the run."""
-        found = json.loads(self.flwr("run", str(app), "local", "--format", "json"))
-        if not found.get("success"):
-            raise HoldfastError(f"Flower did not take the run: {found.get('error-message', found)}")
-        return int(found["run-id"])
+        """Start an app on the SuperLink; return Flower's id of the run."""
+        answer = json.loads(self.flwr("run", str(app), "local", "--format", "json"))
+        if not answer.get("success"):
+            raise HoldfastError(f"Flower did not accept the run: {answer.get('error-message', answer)}")
+        return int(answer["run-id"])
 
     def status(self, run: int) -> str:
-        """Flower's word for how a run stands, such as ``running`` or ``finished:completed``."""
-        found = json.loads(self.flwr("ls", "local", "--run-id", str(run), "--format", "json"))
-        runs = found.get("runs", [])
+        """Return Flower's status of a run, such as ``running`` or ``finished:completed``."""
+        answer = json.loads(self.flwr("ls", "local", "--run-id", str(run), "--format", "json"))
+        runs = answer.get("runs", [])
         return str(runs[0].get("status", "")) if runs else ""
 
     def flwr(self, *words: str) -> str:
-        done = subprocess.run(
-            [tool("flwr"), *words], env=self.processes.env, capture_output=True, text=True, timeout=READY, check=False
-        )
+        """Run a command of ``flwr`` and return its output."""
+        command, env = [tool("flwr"), *words], self.processes.env
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=READY_WITHIN, check=False)
         if done.returncode:
             raise HoldfastError(f"flwr {words[0]} failed: {' '.join((done.stderr or done.stdout).split())[-300:]}")
         return done.stdout
 
     def last_line(self, name: str) -> str:
-        """The last line of a log that says something."""
+        """Return the last line of a log that is not empty."""
         path = self.work / f"{name}.log"
-        lines = (
-            [line for line in path.read_text(errors="replace").splitlines() if line.strip()] if path.exists() else []
-        )
-        return lines[-1].strip() if lines else "it said nothing"
+        text = path.read_text(errors="replace") if path.exists() else ""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1] if lines else "its log is empty"
 
     def keep_logs(self) -> None:
-        """Leave the logs with the run, if it has a folder."""
+        """Copy the logs into the run folder, if there is one."""
         if (self.out / CONFIG).exists():
             (self.out / FLOWER).mkdir(exist_ok=True)
             for log in self.work.glob("*.log"):
                 shutil.copy(log, self.out / FLOWER / log.name)
 
-    def _connection(self) -> None:
-        how = f'root-certificates = "{self.certs / "ca.crt"}"' if self.safety.tls else "insecure = true"
-        text = f'[superlink]\ndefault = "local"\n\n[superlink.local]\naddress = "{self.address}"\n{how}\n'
+    def _write_connection(self) -> None:
+        """Write the file that tells ``flwr`` where the SuperLink is."""
+        security = f'root-certificates = "{self.certs / "ca.crt"}"' if self.security.tls else "insecure = true"
+        text = f'[superlink]\ndefault = "local"\n\n[superlink.local]\naddress = "{self.address}"\n{security}\n'
         (self.home / "config.toml").write_text(text)
 
 
 def tool(name: str) -> str:
-    """A command of Flower's, from this Python's environment."""
+    """Return the path of one of Flower's commands, from this Python's environment if it is there."""
     beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        raise HoldfastError(f"there is no command {name}: install Flower with pip install 'holdfast[flower]'")
-    return found
+    path = str(beside) if beside.exists() else shutil.which(name)
+    if path is None:
+        raise HoldfastError(f"the command {name} is not installed: pip install 'holdfast[flower]'")
+    return path
 
 
-def deploy(
-    settings: dict[str, Any],
-    out: Path,
-    nodes: int,
-    safety: LinkSecurity,
-    restarts: int = 0,
-    on_start: Callable[[LocalCluster], None] = lambda local: None,
-    on_wait: Callable[[], None] = lambda: None,
-) -> None:
-    """Run a federation on this machine from start to end; ``on_wait`` is called while it runs."""
+def deploy(settings: dict[str, Any], options: ClusterOptions) -> None:
+    """Run a federation on this machine from start to end; ``settings`` are those of the Flower app."""
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        local = LocalCluster(Path(folder), out, nodes, safety)
-        outcome = local.work / "outcome.json"
-        values = settings | {"nodes": nodes, "out": str(out.absolute()), OUTCOME: str(outcome)}
-        with local.processes:
+        cluster = LocalCluster(Path(folder), options.out, options.nodes, options.security)
+        outcome = cluster.work / "outcome.json"
+        values = settings | {"nodes": options.nodes, "out": str(options.out.absolute()), OUTCOME: str(outcome)}
+        with cluster.processes:
             try:
-                local.start()
-                on_start(local)
-                _run(local, values, outcome, restarts, on_wait)
+                cluster.start()
+                options.on_start(cluster)
+                _run(cluster, values, outcome, options)
             finally:
-                local.keep_logs()
+                cluster.keep_logs()
 
 
-def _run(
-    local: LocalCluster, values: dict[str, Any], outcome: Path, restarts: int, on_wait: Callable[[], None]
-) -> None:
-    """Submit the run and wait for its end; a server that dies is started again and resumes, if that is asked for."""
+def _run(cluster: LocalCluster, values: dict[str, Any], outcome: Path, options: ClusterOptions) -> None:
+    """Submit the run and wait for its end. A server that dies is started again and resumes, if that is allowed."""
+    restarts = options.restarts
     while True:
-        run = local.submit(values)
-        ended = _wait(local, run, outcome, on_wait)
-        if ended is None:
+        run = cluster.submit(values)
+        death = _wait(cluster, run, outcome, options.on_wait)
+        if death is None:
             return
         if restarts == 0:
-            raise HoldfastError(f"{ended}; go on with --resume")
+            raise HoldfastError(f"{death}: resume the run with --resume, or let it restart with --restarts")
         restarts -= 1
-        if local.processes.running["superlink"].poll() is not None:
-            local.processes.stop()  # nodes that a new SuperLink does not know end, too
-            local.start()
-        values = values | {"resume": (local.out / CONFIG).exists(), "overwrite": False}
+        if cluster.processes.running["superlink"].poll() is not None:
+            cluster.processes.stop()  # nodes that a new SuperLink does not know would end as well
+            cluster.start()
+        values = values | {"resume": (cluster.out / CONFIG).exists(), "overwrite": False}
 
 
-def _wait(local: LocalCluster, run: int, outcome: Path, on_wait: Callable[[], None]) -> str | None:
-    """None once the run has ended well; else how the server died. An error of the run itself is raised."""
-    looked, seen = time.monotonic(), False
+def _wait(cluster: LocalCluster, run: int, outcome: Path, on_wait: Callable[[], None]) -> str | None:
+    """Wait for the end of a run. Return None if it succeeded, else how the server died; raise the run's own error."""
+    checked, seen = time.monotonic(), False
     while True:
         on_wait()
         if outcome.exists():
-            said = json.loads(outcome.read_text())
-            if said["error"]:
-                raise DeploymentFailed(said["error"], said["status"])
+            ended = json.loads(outcome.read_text())
+            if ended["error"]:
+                raise DeploymentFailed(ended["error"], ended["status"])
             return None
-        if local.processes.running["superlink"].poll() is not None:
-            return f"the SuperLink ended: {local.last_line('superlink')}"
-        if time.monotonic() - looked > LOOK:
-            looked = time.monotonic()
-            there = bool(local.processes.called("flwr-serverapp"))
-            if seen and not there and not outcome.exists():
-                return f"the server ended without a word ({local.status(run)})"
-            seen = seen or there
+        if cluster.processes.running["superlink"].poll() is not None:
+            return f"the SuperLink ended ({cluster.last_line('superlink')})"
+        if time.monotonic() - checked > CHECK_EVERY:
+            checked = time.monotonic()
+            running = bool(cluster.processes.running_command("flwr-serverapp"))
+            if seen and not running and not outcome.exists():
+                return f"the server ended unexpectedly ({cluster.status(run)})"
+            seen = seen or running
         time.sleep(0.2)

@@ -1,16 +1,15 @@
-"""The clients' half: a node plays its own clients, from the data that only it has.
+"""A node of a deployment: it trains its own clients, on data that only it has.
 
-A node is a simulation of its clients alone. It trains what it is asked to, client after client with the loop engine,
-and answers with deltas and uploads; samples, labels, activations and the parts' states stay here.
+A node is a simulation of its own clients. It trains them one after the other with the loop engine, as it is asked to,
+and replies with deltas and uploads. Samples, labels, activations and the parts' states stay on the node.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,192 +17,210 @@ from flwr.app import ArrayRecord, Context, Message
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from holdfast.core.tensors import PerPart, flatten, unflatten
-from holdfast.data.federation import Federation
+from holdfast.core.tensors import PerPart, Tensors, flatten, unflatten
+from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
-from holdfast.flower.array_codec import Refused, pack, spec, unpack, unpack_any
-from holdfast.flower.messages import Answer, Enrolment, Question, arrays, letter, one_line, reply
+from holdfast.flower.array_codec import Refused, pack, spec_of, unpack, unpack_any
+from holdfast.flower.messages import Enrolment, NodeReply, NodeRequest, arrays_of, make_reply, one_line, read_message
 from holdfast.flower.node_states import NodeStates
-from holdfast.method.config import Config
-from holdfast.method.method import Method
-from holdfast.method.part import Tensors
-from holdfast.models.net import Net
+from holdfast.runs.setup import RunSetup
 from holdfast.training.simulation import Simulation
 
 T = TypeVar("T")
-PUBLIC, STAND = "public", "stand"  # what a node keeps in its context beside the parts' states
+PUBLIC = "public"  # the record of public data, in messages and in a node's context
+LOCAL_MODELS = "stand"  # the records of local models in a node's context, for further trips of a round
 
 
-@dataclass
-class NodeResults:
-    """What the clients of a node have to say, one after the other."""
+class ClientResult(NamedTuple):
+    """What one client did for a request."""
 
-    arrays: Tensors
-    clients: list[int]
-    n: list[int]
-    K: list[int]
-    fresh: list[int]
-    errors: list[str]
+    arrays: Tensors  # under names that start with the client's number
+    n: int
+    K: int
+    lost_state: bool = False
+
+
+OneClient = Callable[[int, int, int], ClientResult]  # (client, use, keep), as in NodeRequest
 
 
 class Node:
-    """Some clients of a federation; ``federation`` holds their samples and no others."""
+    """Some clients of a federation.
 
-    def __init__(
-        self,
-        config: Config,
-        method: Method,
-        net: Net,
-        federation: Federation,
-        clients: list[int],
-        folder: Path | None,
-        ready: float = 0.0,
-    ) -> None:
-        self.config, self.method, self.net, self.clients = config, method, net, clients
-        self.federation, self.folder = federation, folder
-        self.ready = ready  # when its data had been read
-        self.begun, self.training = 0.0, 0.0  # when the message that is being answered came; seconds of training
+    Attributes:
+        clients: The clients of the node.
+        federation: What the node sees: the samples of its clients and no others.
+        data_ready: When its data had been read.
+        started: When the current request arrived.
+    """
 
-    # -- the questions -----------------------------------------------------------------------------------------
+    def __init__(self, setup: RunSetup, clients: list[int], states: Path | None, data_ready: float = 0.0) -> None:
+        """Make a node.
+
+        Args:
+            setup: The run, with the samples of the node's clients alone.
+            clients: The clients of the node.
+            states: The folder for the parts' states on the node's disk, or None.
+            data_ready: When the node's data had been read, for the measurement of overhead.
+        """
+        self.config, self.method, self.net = setup.config, setup.method, setup.net
+        self.federation, self.clients, self.folder = setup.federation, clients, states
+        self.data_ready, self.started = data_ready, 0.0
+        self._training = 0.0  # seconds of the current request spent on training
+
+    # -- the requests ------------------------------------------------------------------------------------------
     def enrol(self, message: Message, context: Context) -> Message:
-        """Say which clients are here; keep the public data that the server hands out."""
-        ask = letter(Question, message, {PUBLIC})
-        context.state[PUBLIC] = arrays(message, PUBLIC)
-        sizes = self.federation.deal.sizes
-        n = [int(sizes[i]) for i in self.clients]
-        shape = list(self.federation.shape)
-        return reply(message, Enrolment(ask.ticket, self.clients, n, shape, self.federation.classes))
+        """Report which clients are here, and keep the public data that the server sends."""
+        request = read_message(NodeRequest, message, {PUBLIC})
+        context.state[PUBLIC] = arrays_of(message, PUBLIC)
+        n, shape = [self._n(i) for i in self.clients], list(self.federation.shape)
+        return make_reply(message, Enrolment(request.ticket, self.clients, n, shape, self.federation.classes))
 
     def train(self, message: Message, context: Context) -> Message:
-        """Local training from the model and the messages of the server."""
-        ask = letter(Question, message, {"model", "messages"})
-        broadcast = self._job(ask, message, unflatten(unpack_any(arrays(message, "messages"), "the message")))
-        home, memory = self._home(context, broadcast), NodeStates(context.state, ask.run, self.folder)
-        earlier = context.state.get(f"{STAND}-{ask.round}")  # of other clients, where this node is asked again
-        stand = unpack_any(earlier, "where the clients stand") if isinstance(earlier, ArrayRecord) else {}
-        stand["w"] = broadcast.w0
+        """Train clients from the server's model."""
+        request = read_message(NodeRequest, message, {"model", "messages"})
+        broadcast = self._broadcast(request, self._model(message), self._messages(message))
+        simulation, states = self._simulation(context, broadcast), NodeStates(context.state, request.run, self.folder)
+        stateful = bool(simulation.clients.stateful)
+        models = self._local_models(context, request.round) or {}  # of other clients, if the node is asked again
+        models["w"] = broadcast.w0
 
-        def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
-            memory.keep(client, {use, keep})
-            known = memory.recall(client, use) if use and home.clients.stateful else None
-            if known is not None:
-                home.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), known)
-            back = self._timed(lambda: home.train(broadcast, np.array([client])))
-            if home.clients.stateful:
-                memory.store(client, ask.round, tree_map(lambda t: t[0], back.states))
-            stand[f"{client}-0"] = back.deltas[0]
-            lost = bool(use) and known is None and bool(home.clients.stateful)
-            return came_back(client, back.deltas, back.uploads, back.loss), int(back.n[0]), int(back.K[0]), lost
+        def train_client(client: int, use: int, keep: int) -> ClientResult:
+            states.keep_only(client, {use, keep})
+            state = states.load(client, use) if use and stateful else None
+            if state is not None:
+                simulation.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), state)
+            update = self._timed(lambda: simulation.train(broadcast, np.array([client])))
+            if stateful:
+                states.save(client, request.round, tree_map(lambda t: t[0], update.states))
+            models[f"{client}-0"] = update.deltas[0]
+            return _result(client, update, lost_state=bool(use) and stateful and state is None)
 
-        answer = self._each(ask, message, one)
-        if home.trips:
-            context.state[f"{STAND}-{ask.round}"] = pack(stand)
-            for name in [n for n in context.state if n.startswith(STAND) and n != f"{STAND}-{ask.round}"]:
+        reply = self._for_each(request, message, train_client)
+        if simulation.trips:
+            context.state[f"{LOCAL_MODELS}-{request.round}"] = pack(models)
+            others = [n for n in context.state if n.startswith(LOCAL_MODELS) and n != f"{LOCAL_MODELS}-{request.round}"]
+            for name in others:
                 del context.state[name]
-        return answer
+        return reply
 
-    def again(self, message: Message, context: Context) -> Message:
-        """A further trip of the round, from where the clients stand."""
-        ask = letter(Question, message, {"messages", "state"})
-        record = context.state.get(f"{STAND}-{ask.round}")
-        if not isinstance(record, ArrayRecord):
-            raise Refused(f"the clients of this node did not train in round {ask.round}: the node came later")
-        stand = unpack_any(record, "where the clients stand")
-        broadcast = self._told(ask, stand["w"], unflatten(unpack_any(arrays(message, "messages"), "the message")))
-        states = unpack_any(arrays(message, "state"), "the clients' message")
-        home = self._home(context, broadcast)
+    def train_again(self, message: Message, context: Context) -> Message:
+        """Make a further trip of the round with clients, from their local models."""
+        request = read_message(NodeRequest, message, {"messages", "state"})
+        models = self._local_models(context, request.round)
+        if models is None:
+            raise Refused(f"the clients of this node did not train in round {request.round}: the node joined later")
+        broadcast = self._broadcast(request, models["w"], self._messages(message))
+        states = unpack_any(arrays_of(message, "state"), "the clients' message")
+        simulation = self._simulation(context, broadcast)
 
-        def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
-            own = {name.partition("/")[2]: t[None] for name, t in states.items() if name.startswith(f"{client}/")}
-            if f"{client}-{use}" not in stand:
+        def train_client(client: int, use: int, keep: int) -> ClientResult:
+            if f"{client}-{use}" not in models:
                 raise Refused(f"client {client} did not make trip {use}")
-            here = stand[f"{client}-{use}"].to(self.net.device)
-            state = tree_map(lambda t: t.to(self.net.device), unflatten(own))
-            back = self._timed(lambda: home.train_again(ask.trip, broadcast, np.array([client]), state, here[None]))
-            stand[f"{client}-{ask.trip}"] = back.deltas[0]
-            return came_back(client, back.deltas, back.uploads, back.loss), int(back.n[0]), int(back.K[0]), False
+            delta = models[f"{client}-{use}"].to(self.net.device)
+            rows = {name.partition("/")[2]: t[None] for name, t in states.items() if name.startswith(f"{client}/")}
+            state, ids = tree_map(lambda t: t.to(self.net.device), unflatten(rows)), np.array([client])
+            update = self._timed(lambda: simulation.train_again(request.trip, broadcast, ids, state, delta[None]))
+            models[f"{client}-{request.trip}"] = update.deltas[0]
+            return _result(client, update)
 
-        answer = self._each(ask, message, one)
-        context.state[f"{STAND}-{ask.round}"] = pack(stand)
-        return answer
+        reply = self._for_each(request, message, train_client)
+        context.state[f"{LOCAL_MODELS}-{request.round}"] = pack(models)
+        return reply
 
     def gradients(self, message: Message, context: Context) -> Message:
-        """The clients' full gradients at a model."""
-        ask = letter(Question, message, {"model"})
-        broadcast = self._job(ask, message, {})
-        home = self._home(context, broadcast)
+        """Compute clients' full gradients at a model."""
+        request = read_message(NodeRequest, message, {"model"})
+        broadcast = self._broadcast(request, self._model(message), {})
+        simulation = self._simulation(context, broadcast)
 
-        def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
-            found = self._timed(lambda: home.gradients(broadcast, np.array([client]), broadcast.w0))
-            return {f"{client}/gradient": found[0]}, self._n(client), 1, False
+        def gradient(client: int, use: int, keep: int) -> ClientResult:
+            rows = self._timed(lambda: simulation.gradients(broadcast, np.array([client]), broadcast.w0))
+            return ClientResult({f"{client}/gradient": rows[0]}, self._n(client), 1)
 
-        return self._each(ask, message, one)
+        return self._for_each(request, message, gradient)
 
     def survey(self, message: Message, context: Context) -> Message:
-        """What parts measure on the clients' data with the served model."""
-        ask = letter(Question, message, {"model"})
-        broadcast = self._job(ask, message, {})
-        home, parts = self._home(context, broadcast), [p for p in self.method.filling("survey") if p.name in ask.parts]
+        """Let parts measure the served model on clients' data."""
+        request = read_message(NodeRequest, message, {"model"})
+        broadcast = self._broadcast(request, self._model(message), {})
+        simulation = self._simulation(context, broadcast)
+        parts = [p for p in self.method.filling("survey") if p.name in request.parts]
 
-        def one(client: int, use: int, keep: int) -> tuple[Tensors, int, int, bool]:
-            found = self._timed(lambda: home.engines[0].survey(broadcast, home.client_info(np.array([client])), parts))
-            return {f"{client}/{k}": t[0] for k, t in flatten(found).items()}, self._n(client), 1, False
+        def survey_client(client: int, use: int, keep: int) -> ClientResult:
+            info, engine = simulation.client_info(np.array([client])), simulation.engines[0]
+            rows = self._timed(lambda: engine.survey(broadcast, info, parts))
+            return ClientResult({f"{client}/{k}": t[0] for k, t in flatten(rows).items()}, self._n(client), 1)
 
-        return self._each(ask, message, one)
+        return self._for_each(request, message, survey_client)
 
     # -- what they share ---------------------------------------------------------------------------------------
-    def _home(self, context: Context, broadcast: Broadcast) -> Simulation:
-        """This node's clients as a simulation that starts from the server's model."""
+    def _simulation(self, context: Context, broadcast: Broadcast) -> Simulation:
+        """Return a simulation of this node's clients that starts from the server's model."""
         record, federation = context.state.get(PUBLIC), self.federation
         if isinstance(record, ArrayRecord) and record:
             public = unpack_any(record, "the public data")
             federation = federation.with_public(public["x"].to(self.net.device), public["y"].to(self.net.device))
-        home = Simulation(self.config, self.method, federation, self.net)
-        home.server.w, home.prefetcher = broadcast.w0, None  # the server draws the cohort
-        return home
+        simulation = Simulation(self.config, self.method, federation, self.net)
+        simulation.server.w, simulation.prefetcher = broadcast.w0, None  # the server draws the cohort
+        return simulation
 
-    def _job(self, ask: Question, message: Message, messages: PerPart) -> Broadcast:
-        expected = spec({"w": self.net.initial})
-        return self._told(ask, unpack(arrays(message, "model"), expected, "the model")["w"], messages)
+    def _model(self, message: Message) -> Tensor:
+        return unpack(arrays_of(message, "model"), spec_of({"w": self.net.initial}), "the model")["w"]
 
-    def _told(self, ask: Question, w: Tensor, messages: PerPart) -> Broadcast:
+    def _messages(self, message: Message) -> PerPart:
+        return unflatten(unpack_any(arrays_of(message, "messages"), "the message"))
+
+    def _broadcast(self, request: NodeRequest, w: Tensor, messages: PerPart) -> Broadcast:
         w = w.to(self.net.device)
-        round, lr = torch.tensor(ask.round, device=w.device), torch.tensor(ask.lr, dtype=w.dtype, device=w.device)
+        lr = torch.tensor(request.lr, dtype=w.dtype, device=w.device)
+        round = torch.tensor(request.round, device=w.device)
         return Broadcast(w, lr, round, tree_map(lambda t: t.to(w.device), messages))
 
+    def _local_models(self, context: Context, round: int) -> Tensors | None:
+        """Return the global model of a round and the clients' deltas after each trip, or None if there are none."""
+        record = context.state.get(f"{LOCAL_MODELS}-{round}")
+        return unpack_any(record, "the local models") if isinstance(record, ArrayRecord) else None
+
     def _timed(self, work: Callable[[], T]) -> T:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         result = work()
-        self.training += time.perf_counter() - begun
+        self._training += time.perf_counter() - started
         return result
 
     def _n(self, client: int) -> int:
         return int(self.federation.deal.sizes[client])
 
-    def _each(
-        self, ask: Question, message: Message, one: Callable[[int, int, int], tuple[Tensors, int, int, bool]]
-    ) -> Message:
-        """Every client that was asked for, in turn; one that fails does not take the others with it."""
-        g = NodeResults({}, [], [], [], [], [])
-        rest = len(ask.clients)
-        for client, use, keep in zip(ask.clients, ask.use or [0] * rest, ask.keep or [0] * rest, strict=True):
+    def _for_each(self, request: NodeRequest, message: Message, work: OneClient) -> Message:
+        """Do what is requested for one client after the other; one that fails does not affect the others."""
+        results: dict[int, ClientResult] = {}
+        errors: list[str] = []
+        zeros = [0] * len(request.clients)
+        for client, use, keep in zip(request.clients, request.use or zeros, request.keep or zeros, strict=True):
             try:
                 if client not in self.clients:
                     raise Refused(f"client {client} is not on this node")
-                found, n, K, lost = one(client, use, keep)
+                results[client] = work(client, use, keep)
             except Exception as error:
-                g.errors.append(f"{client}: {one_line(f'{type(error).__name__}: {error}')}")
-                continue
-            g.arrays |= found
-            g.clients, g.n, g.K = [*g.clients, client], [*g.n, n], [*g.K, K]
-            g.fresh += [client] if lost else []
-        packed, seconds = pack(g.arrays), time.perf_counter() - self.begun
-        answer = Answer(ask.ticket, ask.round, ask.trip, g.clients, g.n, g.K, g.fresh, g.errors, seconds, self.training)
-        self.training = 0.0
-        return reply(message, answer, packed)
+                errors.append(f"{client}: {one_line(f'{type(error).__name__}: {error}')}")
+        arrays = pack({name: t for result in results.values() for name, t in result.arrays.items()})
+        reply = NodeReply(
+            ticket=request.ticket,
+            round=request.round,
+            trip=request.trip,
+            clients=list(results),
+            n=[r.n for r in results.values()],
+            K=[r.K for r in results.values()],
+            fresh=[i for i, r in results.items() if r.lost_state],
+            errors=errors,
+            seconds=time.perf_counter() - self.started,
+            training=self._training,
+        )
+        self._training = 0.0
+        return make_reply(message, reply, arrays)
 
 
-def came_back(client: int, deltas: Tensor, uploads: PerPart, loss: Tensor) -> Tensors:
-    """One client's results under names of its own."""
-    up = {f"{client}/uploads/{name}": t[0] for name, t in flatten(uploads).items()}
-    return {f"{client}/delta": deltas[0], f"{client}/loss": loss[0]} | up
+def _result(client: int, update: CohortUpdate, lost_state: bool = False) -> ClientResult:
+    """Return the result of a client that trained alone."""
+    uploads = {f"{client}/uploads/{name}": t[0] for name, t in flatten(update.uploads).items()}
+    arrays = {f"{client}/delta": update.deltas[0], f"{client}/loss": update.loss[0]} | uploads
+    return ClientResult(arrays, int(update.n[0]), int(update.K[0]), lost_state)

@@ -1,4 +1,4 @@
-"""Processes that we start, and that end with us: each by its id, with whatever it has started itself."""
+"""Child processes that end with this one: each is stopped by its id, together with whatever it has started."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
 
-MARK = "HOLDFAST_STARTED"  # in the environment of all we start: children of children are found by it
-GRACE = 5.0  # seconds to end by oneself
+MARK = "HOLDFAST_STARTED"  # set in the environment of all we start, so that grandchildren can be found
+GRACE = 5.0  # seconds that a process has to end before it is killed
 
 
 class Processes:
-    """``with Processes(env, logs) as p``: all that was started is gone at the end, also after an error or Ctrl-C."""
+    """Processes that are stopped when the ``with`` block ends, also after an error or Ctrl-C.
+
+    Attributes:
+        env: The environment of every process.
+        logs: The folder of their logs.
+        running: The processes by name.
+    """
 
     def __init__(self, env: dict[str, str], logs: Path) -> None:
-        self.word = secrets.token_hex(8)
-        self.env, self.logs = env | {MARK: self.word}, logs
+        self.token = secrets.token_hex(8)
+        self.env, self.logs = env | {MARK: self.token}, logs
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a process under a name; its output goes to a log of that name."""
+        """Start a process under a name; its output goes to the log of that name."""
         with (self.logs / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 list(command), env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -35,13 +41,13 @@ class Processes:
         return process
 
     def stop(self, *names: str) -> None:
-        """End these processes, or all, and what they have started."""
+        """Stop these processes, or all of them, and whatever they have started."""
         chosen = [self.running.pop(name) for name in names or list(self.running)]
         pids = {p.pid for p in chosen}
-        pids |= {pid for pid, parents in family().items() if parents & pids}
+        pids |= {pid for pid, parents in ancestors().items() if parents & pids}
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not names:
-                pids |= self.marked()  # also what was started meanwhile
+                pids |= self.marked()  # they may have started others meanwhile
             _signal(alive(pids, chosen), number)
             deadline = time.monotonic() + GRACE
             while alive(pids, chosen) and time.monotonic() < deadline:
@@ -49,23 +55,23 @@ class Processes:
         for process in chosen:
             process.wait()
 
-    def called(self, name: str) -> set[int]:
-        """The processes among ours that run a command of this name, where the system lets us look."""
-        found = set()
+    def running_command(self, name: str) -> set[int]:
+        """Return the ids of our processes that run this command, as far as the system lets us see them."""
+        pids = set()
         for pid in self.marked():
             with suppress(OSError):
                 if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.add(pid)
-        return found
+                    pids.add(pid)
+        return pids
 
     def marked(self) -> set[int]:
-        """Whatever carries our mark, also where its parent is gone."""
-        found, mark = set(), f"{MARK}={self.word}".encode()
+        """Return the ids of all processes that carry our mark, even if their parent is gone."""
+        pids, mark = set(), f"{MARK}={self.token}".encode()
         for path in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
                 if mark in path.read_bytes().split(b"\0"):
-                    found.add(int(path.parent.name))
-        return found
+                    pids.add(int(path.parent.name))
+        return pids
 
     def __enter__(self) -> Processes:
         self.before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -86,27 +92,28 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def family() -> dict[int, set[int]]:
-    """The ancestors of every process."""
+def ancestors() -> dict[int, set[int]]:
+    """Return the ids of the ancestors of every process."""
     text = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     parent = {int(pid): int(ppid) for pid, ppid in (line.split() for line in text.splitlines())}
-    found: dict[int, set[int]] = {}
+    above: dict[int, set[int]] = {}
     for pid in parent:
-        found[pid], at = set(), parent[pid]
-        while at > 1 and at in parent and at not in found[pid]:
-            found[pid].add(at)
+        above[pid], at = set(), parent[pid]
+        while at > 1 and at in parent and at not in above[pid]:
+            above[pid].add(at)
             at = parent[at]
-    return found
+    return above
 
 
-def alive(pids: Iterable[int], own: Iterable[subprocess.Popen[bytes]]) -> set[int]:
-    for process in own:
-        process.poll()  # takes note of those that ended
-    ended = {p.pid for p in own if p.returncode is not None}
-    return {pid for pid in set(pids) - ended if _there(pid)}
+def alive(pids: Iterable[int], children: Iterable[subprocess.Popen[bytes]]) -> set[int]:
+    """Return those processes that still run; ``children`` are the ones that this process has started itself."""
+    for process in children:
+        process.poll()  # a child that has ended must be collected
+    ended = {p.pid for p in children if p.returncode is not None}
+    return {pid for pid in set(pids) - ended if _exists(pid)}
 
 
-def _there(pid: int) -> bool:
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except OSError:
@@ -123,13 +130,14 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody uses now."""
+    """Return a port of the loopback that is not in use."""
     with closing(socket.socket()) as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])
 
 
 def listening(port: int) -> bool:
+    """Tell whether a process accepts connections at a port of the loopback."""
     with closing(socket.socket()) as s:
         s.settimeout(1.0)
         return s.connect_ex(("127.0.0.1", port)) == 0

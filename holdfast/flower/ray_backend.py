@@ -1,7 +1,6 @@
 """The engine ``flower``: clients train in Ray's worker processes, through Flower's simulation runtime.
 
-It is meant for cohorts that outgrow one process. Every client is a node of its own; the messages are those of a
-deployment.
+It is meant for cohorts that outgrow one process. Every client is a node, and the messages are those of a deployment.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from holdfast.runs.folder import FLOWER
 from holdfast.runs.setup import RunSetup
 from holdfast.training.round import Trainer
 
-TIMEOUT = 24 * 3600.0  # seconds: in simulation nothing is lost, only slow
+TIMEOUT = 24 * 3600.0  # seconds; in a simulation replies may be slow, but none is lost
 
 
 @contextmanager
@@ -42,12 +41,12 @@ def ray_trainer(setup: RunSetup) -> Iterator[Trainer]:
     states = None if setup.path is None else setup.path.absolute() / FLOWER / "nodes"
     settings = DeploymentSettings(nodes=config.clients, timeout=TIMEOUT, patience=300.0)
     with ray_grid(config, client_app(settings=config.set_values(), state=states)) as grid:
-        yield Coordinator(config, setup.method, setup.federation, setup.net, grid, settings)
+        yield Coordinator(setup, grid, settings)
 
 
 @contextmanager
 def ray_grid(config: Config, app: ClientApp) -> Iterator[Grid]:
-    """Start Flower's simulation runtime and give access to its nodes, until the block ends."""
+    """Run Flower's simulation runtime, with access to its nodes, until the block ends."""
     ready: queue.Queue[Grid | BaseException] = queue.Queue()
     done = threading.Event()
     server = ServerApp()
@@ -60,7 +59,7 @@ def ray_grid(config: Config, app: ClientApp) -> Iterator[Grid]:
     def simulate() -> None:
         try:
             run_simulation(server, app, config.clients, backend_config=ray_settings(config))
-            ready.put(HoldfastError("Flower's simulation ended before it started: see its messages above"))
+            ready.put(HoldfastError("Flower's simulation ended before it was ready: see its messages above"))
         except BaseException as error:
             ready.put(error)
 
@@ -78,7 +77,7 @@ def ray_grid(config: Config, app: ClientApp) -> Iterator[Grid]:
 
 
 def ray_settings(config: Config) -> dict[str, Any]:
-    """Return Ray's settings: one worker per core, all on the loopback; a GPU is shared among them."""
+    """Return Ray's settings: one worker per core, all on the loopback, sharing the GPUs."""
     cores = os.cpu_count() or 1
     gpus = torch.cuda.device_count() if config.device != "cpu" else 0
     return {

@@ -1,4 +1,4 @@
-"""What a node answered, checked before it is believed: whatever is not as asked is refused, with a reason."""
+"""Checks of a node's reply before the server uses it: whatever was not requested is refused, with a reason."""
 
 from __future__ import annotations
 
@@ -6,59 +6,82 @@ from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, Message
 
+from holdfast.core.tensors import Tensors
 from holdfast.flower.array_codec import Refused, Spec, unpack
-from holdfast.flower.messages import ARRAYS, Answer, Question, arrays, letter, one_line
-from holdfast.method.part import Tensors
+from holdfast.flower.messages import ARRAYS_RECORD, NodeReply, NodeRequest, arrays_of, one_line, read_message
 
 
 @dataclass(frozen=True)
 class ClientReply:
-    """One client's answer, checked."""
+    """One client's part of a reply, checked.
+
+    Attributes:
+        tensors: What the client sent.
+        n: The number of its samples.
+        K: The number of its local steps.
+        lost_state: Whether its state was lost, so that it started without one.
+        overhead: The seconds that its node spent on everything but training.
+    """
 
     tensors: Tensors
     n: int
     K: int
-    fresh: bool
-    overhead: float  # seconds that the node spent on all but training
+    lost_state: bool
+    overhead: float
 
 
-def check(node: int, ask: Question, message: Message, expected: Spec) -> tuple[dict[int, ClientReply], dict[int, str]]:
-    """The clients' answers, and why others have none. ``expected`` is what every client must send."""
+def check_reply(
+    node: int, request: NodeRequest, message: Message, expected: Spec
+) -> tuple[dict[int, ClientReply], dict[int, str]]:
+    """Check a node's reply.
+
+    Args:
+        node: The node that was asked.
+        request: What it was asked for.
+        message: Its reply.
+        expected: What every client must send.
+
+    Returns:
+        The replies by client, and for the other clients why they have none.
+    """
     if message.metadata.src_node_id != node:
-        raise Refused("another node answered")
-    answer = letter(Answer, message, {ARRAYS})
-    if (answer.ticket, answer.round, answer.trip) != (ask.ticket, ask.round, ask.trip):
-        raise Refused("it answers another question")
-    if not len(answer.clients) == len(set(answer.clients)) == len(answer.n) == len(answer.K):
+        raise Refused("another node replied")
+    reply = read_message(NodeReply, message, {ARRAYS_RECORD})
+    if (reply.ticket, reply.round, reply.trip) != (request.ticket, request.round, request.trip):
+        raise Refused("it replies to another request")
+    if not len(reply.clients) == len(set(reply.clients)) == len(reply.n) == len(reply.K):
         raise Refused("its lists differ in length")
-    if not set(answer.clients) <= set(ask.clients):
-        raise Refused("it answers for clients it was not asked about")
-    owners = {name.partition("/")[0] for name in arrays(message, ARRAYS)}
-    if owners != {str(i) for i in answer.clients}:
-        raise Refused("it sends arrays of other clients than it answers for")
-    found, failed = {}, errors(ask, answer)
-    overhead = max(0.0, answer.seconds - answer.training)
-    for i, n, K in zip(answer.clients, answer.n, answer.K, strict=True):
+    if not set(reply.clients) <= set(request.clients):
+        raise Refused("it replies for clients that were not requested")
+    arrays = arrays_of(message, ARRAYS_RECORD)
+    if {name.partition("/")[0] for name in arrays} != {str(i) for i in reply.clients}:
+        raise Refused("it sends arrays of other clients than it replies for")
+    overhead = max(0.0, reply.seconds - reply.training)
+    accepted, failed = {}, reported_errors(request, reply)
+    for i, n, K in zip(reply.clients, reply.n, reply.K, strict=True):
         try:
-            found[i] = ClientReply(
-                client(i, n, K, arrays(message, ARRAYS), expected), n, K, i in answer.fresh, overhead
-            )
+            check_counts(n, K)
+            accepted[i] = ClientReply(client_tensors(i, arrays, expected), n, K, i in reply.fresh, overhead)
         except Refused as error:
             failed[i] = f"refused: {error}"
-    return found, failed
+    return accepted, failed
 
 
-def client(i: int, n: int, K: int, record: ArrayRecord, expected: Spec) -> Tensors:
-    """The tensors of one client."""
+def check_counts(n: int, K: int) -> None:
+    """Refuse impossible numbers of samples and steps."""
     if not (0 < n < 2**48 and 0 < K < 2**48):
         raise Refused(f"it claims {n} samples and {K} steps")
-    own = ArrayRecord({name: record[name] for name in record if name.startswith(f"{i}/")})
-    tensors = unpack(own, {f"{i}/{name}": shape for name, shape in expected.items()}, "its update")
+
+
+def client_tensors(client: int, record: ArrayRecord, expected: Spec) -> Tensors:
+    """Return the tensors of one client, without the client's number in their names."""
+    arrays = ArrayRecord({name: record[name] for name in record if name.startswith(f"{client}/")})
+    tensors = unpack(arrays, {f"{client}/{name}": array for name, array in expected.items()}, "its update")
     return {name.partition("/")[2]: t for name, t in tensors.items()}
 
 
-def errors(ask: Question, answer: Answer) -> dict[int, str]:
-    """What the clients that did not do what was asked say about it."""
-    said = {text.partition(": ")[0]: text.partition(": ")[2] for text in answer.errors}
-    missing = set(ask.clients) - set(answer.clients)
-    return {i: f"it raised {one_line(said[str(i)])}" if str(i) in said else "it did not say why" for i in missing}
+def reported_errors(request: NodeRequest, reply: NodeReply) -> dict[int, str]:
+    """Return why the remaining clients did not do what was requested, as their node reports it."""
+    reasons = {text.partition(": ")[0]: text.partition(": ")[2] for text in reply.errors}
+    missing = set(request.clients) - set(reply.clients)
+    return {i: f"it raised {one_line(reasons[str(i)])}" if str(i) in reasons else "it gave no reason" for i in missing}

@@ -1,7 +1,7 @@
-"""What clients will send, found by playing one: the names, types and shapes that the server expects.
+"""The names, types and shapes of what clients will send, found by training a dummy client at the server.
 
-The method trains a client of the server's own that has one sample of zeros. What it uploads has the shapes of every
-client's uploads, since the contract of parts fixes them.
+The dummy client has one sample of zeros. Its uploads have the shapes of every client's uploads, since the contract of
+parts fixes them.
 """
 
 from __future__ import annotations
@@ -23,48 +23,62 @@ from holdfast.method.part import Part
 from holdfast.models.net import Net
 from holdfast.training.simulation import Simulation
 
-ONE = np.array([0])
+DUMMY = np.array([0])  # the ids of the cohort
 
 
 class UploadShapes:
-    """The server's own client; ``federation`` holds test and public data alone."""
+    """Trains the dummy client; its uploads serve as a template for those of every client."""
 
     def __init__(self, config: Config, method: Method, federation: Federation, net: Net) -> None:
+        """Prepare the dummy client.
+
+        Args:
+            config: The run.
+            method: Its method.
+            federation: What the server sees: test and public data alone.
+            net: The network.
+        """
         config = config.changed(engine="loop", steps=None, epochs=config.passes, compile=False)
-        data, sizes = federation.data, np.ones(federation.clients + 1, np.int64)
-        sizes[0] = 0
-        x = torch.cat([torch.zeros_like(data.x[:1]) if len(data.x) else data.x.new_zeros(1, *federation.shape), data.x])
-        y = torch.cat([data.y.new_zeros(1), data.y])
-        zero = replace(data, x=x, y=y)
-        public = federation.public + 1
+        data, offsets = federation.data, np.ones(federation.clients + 1, np.int64)
+        offsets[0] = 0
+        zeros = torch.zeros_like(data.x[:1]) if len(data.x) else data.x.new_zeros(1, *federation.shape)
+        data = replace(data, x=torch.cat([zeros, data.x]), y=torch.cat([data.y.new_zeros(1), data.y]))
+        held, public = Deal(np.arange(1), offsets), federation.public + 1
+        dummy = replace(federation, data=data, deal=held, public=public, augment=False, numbers=None)
         self.method = method
-        dealt = Deal(np.arange(1), sizes)
-        self.player = Simulation(
-            config, method, replace(federation, data=zero, deal=dealt, public=public, augment=False, numbers=None), net
-        )
-        self.seen: dict[object, PerPart] = {}
+        self.simulation = Simulation(config, method, dummy, net)
+        self._uploads: dict[int, PerPart] = {}  # by trip
 
     def train(self, broadcast: Broadcast) -> PerPart:
-        """One client's uploads from its local training."""
-        if 0 not in self.seen:
-            self.player.server.w = broadcast.w0
-            uploads = self.player.train(broadcast, ONE).uploads if self.method.filling("end") else {}
-            self.seen[0] = tree_map(lambda t: t[0], uploads)
-        return self.seen[0]
+        """Return one client's uploads from its local training."""
+        if 0 not in self._uploads:
+            self.simulation.server.w = broadcast.w0
+            uploads = self.simulation.train(broadcast, DUMMY).uploads if self.method.filling("end") else {}
+            self._uploads[0] = tree_map(lambda t: t[0], uploads)
+        return self._uploads[0]
 
-    def again(self, number: int, broadcast: Broadcast, state: PerPart) -> PerPart:
-        """One client's uploads from a further trip."""
-        if number not in self.seen:
-            sum = Method(self.player.trips[number - 1][1].sum)
+    def train_again(self, number: int, broadcast: Broadcast, state: PerPart) -> PerPart:
+        """Return one client's uploads from a further trip.
+
+        Args:
+            number: The trip within the round.
+            broadcast: What every client is sent.
+            state: What the clients are sent one by one, with a client axis.
+
+        Returns:
+            The uploads.
+        """
+        if number not in self._uploads:
+            method = Method(self.simulation.trips[number - 1][1].sum)
             first = tree_map(lambda rows: rows[:1], state)
-            still = torch.zeros_like(broadcast.w0)[None]
-            uploads = (
-                self.player.train_again(number, broadcast, ONE, first, still).uploads if sum.filling("end") else {}
-            )
-            self.seen[number] = tree_map(lambda t: t[0], uploads)
-        return self.seen[number]
+            delta = torch.zeros_like(broadcast.w0)[None]
+            uploads: PerPart = {}
+            if method.filling("end"):
+                uploads = self.simulation.train_again(number, broadcast, DUMMY, first, delta).uploads
+            self._uploads[number] = tree_map(lambda t: t[0], uploads)
+        return self._uploads[number]
 
     def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> PerPart:
-        """What one client finds in a survey."""
-        found = self.player.engines[0].survey(broadcast, self.player.client_info(ONE), parts)
-        return tree_map(lambda t: t[0], found)  # type: ignore[no-any-return]
+        """Return what one client reports in a survey."""
+        results = self.simulation.engines[0].survey(broadcast, self.simulation.client_info(DUMMY), parts)
+        return tree_map(lambda t: t[0], results)  # type: ignore[no-any-return]

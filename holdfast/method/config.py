@@ -17,6 +17,8 @@ ROLES = {
     "extends": "may be changed when a single run is resumed, since it concerns the rounds to come",
     "decided": "is decided when the run starts if it is left open, and stored as decided",
     "simulation": "has no meaning on several machines",
+    "node": "is decided by each node of a deployment for itself",
+    "named data": "has no meaning if the nodes bring their own data",
     "headline": "is named by every table of a comparison",
 }
 
@@ -39,13 +41,13 @@ class Config(Named):
     data_dir: str | None = param(
         None,
         "folder of the data sets; default: $HOLDFAST_DATA or the user's cache",
-        roles=("federation", "place", "free"),
+        roles=("federation", "place", "free", "node", "named data"),
         not_swept="make one comparison per data set",
     )
     split: str = param(
         "dirichlet(0.3)",
         "how the data is split among the clients: iid, dirichlet(0.3), shards(2), ... or a sum of these",
-        roles=("federation", "headline"),
+        roles=("federation", "headline", "named data"),
     )
     clients: int = param(20, "number of clients", low=1, roles=("federation", "headline"))
     cohort: int | None = param(
@@ -83,7 +85,7 @@ class Config(Named):
         low=0,
         below=1,
         choices=("test",),
-        roles=("federation",),
+        roles=("federation", "named data"),
     )
     augment: bool = param(False, "augment images with random crops and flips", roles=("federation",))
     personal: int = param(
@@ -134,7 +136,7 @@ class Config(Named):
         choices=("auto", "direct", "product"),
         roles=("place",),
     )
-    device: str = param("auto", "device to compute on", choices=("auto", "cpu", "cuda"), roles=("place",))
+    device: str = param("auto", "device to compute on", choices=("auto", "cpu", "cuda"), roles=("place", "node"))
     precision: str = param("fp32", "precision of local training", choices=("fp32", "tf32", "bf16", "fp64"))
 
     def __post_init__(self) -> None:
@@ -144,7 +146,9 @@ class Config(Named):
         if self.epochs is not None and self.steps is not None:
             raise HoldfastError("epochs and steps exclude each other: set one of them")
         if self.cohort is not None and self.cohort > self.clients:
-            raise HoldfastError(f"cohort {self.cohort} is larger than the number of clients, {self.clients}")
+            raise HoldfastError(
+                f"cohort {self.cohort} is larger than the number of clients, {self.clients}: lower cohort"
+            )
 
     @property
     def cohort_size(self) -> int:
@@ -195,5 +199,8 @@ def with_role(*roles: str) -> tuple[str, ...]:
 
 def changed_settings(config: Config, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the settings that differ from their defaults, except those in ``without``."""
-    values = {name: getattr(config, name) for name in FIELDS if name not in without}
-    return {name: value for name, value in values.items() if value != FIELDS[name].default}
+    return {
+        f.name: getattr(config, f.name)
+        for f in fields(config)
+        if f.name not in without and getattr(config, f.name) != f.default
+    }

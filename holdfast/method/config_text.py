@@ -34,7 +34,7 @@ def read_config(path: Path) -> dict[str, Any]:
     version, values = _read(path)
     for name in values:
         if name not in FIELDS:
-            raise unknown(f"setting in {path}", name, FIELDS)
+            raise unknown("setting", name, FIELDS, f"in {path}")
     if version < FORMAT and isinstance(values.get("method"), str):
         values["method"] = modern(values["method"])
     return values
@@ -50,12 +50,14 @@ def _read(path: Path) -> tuple[int, dict[str, Any]]:
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise HoldfastError(f"cannot read the config {path}: {error.strerror}") from error
+        raise HoldfastError(f"cannot read the config {path}: {error.strerror}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"the config {path} is not valid TOML: {error}") from error
+        raise HoldfastError(f"the config {path} is not valid TOML: {error}; fix the file") from error
     version = values.pop("format", 1)
     if version not in range(1, FORMAT + 1):
-        raise HoldfastError(f"the config {path} has format {version}, but this version reads up to {FORMAT}: upgrade")
+        raise HoldfastError(
+            f"the config {path} has format {version}, but this version reads up to {FORMAT}: upgrade Holdfast"
+        )
     return version, values
 
 

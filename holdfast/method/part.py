@@ -48,32 +48,56 @@ HOOKS = (
 
 @dataclass
 class Client:
-    """What a part sees of one client: ``c`` in the hooks. Numbers are tensors, so that engines can batch them."""
+    """What a part sees of one client: ``c`` in the hooks. Numbers are tensors, so that engines can batch them.
+
+    Attributes:
+        net: The network.
+        w0: The global model at the start of the round.
+        lr: The nominal learning rate of the round.
+        round: The round, from 1.
+        id: The client's number in the federation.
+        n: The number of samples.
+        counts: The number of samples per class.
+        S: The local steps per epoch.
+        K: The local steps in the round.
+        epochs: The local epochs in the round, the same for every client.
+        rated: Whether some part rescales rates, which makes ``eta`` a vector.
+        message: This part's broadcast.
+        state: This part's state at the client.
+        local: This part's scratch for the round.
+        samples: Returns the client's data, in masked chunks.
+        public: Returns the public data, in masked chunks.
+        key: Returns the key of (seed, round, trip, client, step), from which all randomness comes; the step is 0 in
+            begin and epoch.
+        k: The step, 1..K; inside a step only, like all that follow.
+        epoch: The epoch, from 0.
+        rate: The product of all rates; None if no part rescales.
+        eta: ``lr * rate``, the factor on the direction.
+        teacher: The teachers' outputs on this batch.
+    """
 
     net: Net
-    w0: Tensor  # the global model at the start of the round
-    lr: Tensor  # the nominal learning rate of the round
-    round: Tensor  # 1..rounds
-    id: Tensor  # the client's number in the federation
-    n: Tensor  # samples
-    counts: Tensor  # samples per class
-    S: Tensor  # local steps per epoch
-    K: Tensor  # local steps in the round
-    epochs: int  # local epochs in the round, the same for every client
-    rated: bool  # whether some part rescales rates, which makes eta a vector
-    message: Tensors = field(default_factory=dict)  # this part's broadcast
-    state: Tensors = field(default_factory=dict)  # this part's state at the client
-    local: Tensors = field(default_factory=dict)  # this part's scratch for the round
-    samples: Callable[[], Iterator[Batch]] = lambda: iter(())  # the client's data, in masked chunks
-    public: Callable[[], Iterator[Batch]] = lambda: iter(())  # the public data, in masked chunks
-    # The key of (seed, round, trip, client, step), from which all randomness comes; step 0 in begin and epoch.
+    w0: Tensor
+    lr: Tensor
+    round: Tensor
+    id: Tensor
+    n: Tensor
+    counts: Tensor
+    S: Tensor
+    K: Tensor
+    epochs: int
+    rated: bool
+    message: Tensors = field(default_factory=dict)
+    state: Tensors = field(default_factory=dict)
+    local: Tensors = field(default_factory=dict)
+    samples: Callable[[], Iterator[Batch]] = lambda: iter(())
+    public: Callable[[], Iterator[Batch]] = lambda: iter(())
     key: Callable[[], Tensor] = lambda: NONE
-    # Inside a step only:
-    k: Tensor = NONE  # the step, 1..K
-    epoch: Tensor = NONE  # the epoch, from 0
-    rate: Tensor | None = None  # the product of all rates; None if no part rescales
-    eta: Tensor = NONE  # lr * rate: the factor on the direction
-    teacher: dict[str, Out] = field(default_factory=dict)  # the teachers' outputs on this batch
+    k: Tensor = NONE
+    epoch: Tensor = NONE
+    rate: Tensor | None = None
+    eta: Tensor = NONE
+    teacher: dict[str, Out] = field(default_factory=dict)
 
     @property
     def layout(self) -> Layout:
@@ -106,25 +130,45 @@ class Client:
 
 @dataclass
 class Round:
-    """What a part sees at the server once the cohort has reported back: ``r`` in the hooks. Rows are clients."""
+    """What a part sees at the server once the cohort has reported back: ``r`` in the hooks. Rows are clients.
 
-    w: Tensor  # the global model at the start of the round
-    deltas: Tensor  # [C, P], local minus global
-    ids: Tensor  # [C] the clients' numbers in the federation
-    n: Tensor  # [C] samples
-    K: Tensor  # [C] local steps
-    weights: Tensor  # [C] in the mean; they sum to one
-    lr: Tensor  # the nominal learning rate of the round
-    server_lr: float  # the setting of that name
-    N: int  # clients in the federation
+    Attributes:
+        w: The global model at the start of the round.
+        deltas: The updates, local minus global: [C, P].
+        ids: The clients' numbers in the federation: [C].
+        n: Their numbers of samples: [C].
+        K: Their local steps: [C].
+        weights: Their weights in the mean, which sum to one: [C].
+        lr: The nominal learning rate of the round.
+        server_lr: The setting of that name.
+        N: The number of clients in the federation.
+        net: The network.
+        uploads: This part's uploads, stacked over clients.
+        update: The aggregate, once it is known.
+        round: The round, from 1.
+        rounds: The number of rounds in the run.
+        key: Returns the key of (seed, round), from which all randomness at the server comes.
+        public: Returns the public data, in batches.
+        occupied: The number of clients that have samples, as far as the server knows; 0: all N.
+    """
+
+    w: Tensor
+    deltas: Tensor
+    ids: Tensor
+    n: Tensor
+    K: Tensor
+    weights: Tensor
+    lr: Tensor
+    server_lr: float
+    N: int
     net: Net
-    uploads: Tensors = field(default_factory=dict)  # this part's uploads, stacked over clients
-    update: Tensor = NONE  # the aggregate, once it is known
-    round: int = 1  # 1..rounds
-    rounds: int = 1  # rounds in the run
-    key: Callable[[], Tensor] = lambda: NONE  # the key of (seed, round), from which all randomness at the server comes
-    public: Callable[[], Iterator[Batch]] = lambda: iter(())  # the public data, in batches
-    occupied: int = 0  # clients that have samples, as far as the server knows; 0: all N
+    uploads: Tensors = field(default_factory=dict)
+    update: Tensor = NONE
+    round: int = 1
+    rounds: int = 1
+    key: Callable[[], Tensor] = lambda: NONE
+    public: Callable[[], Iterator[Batch]] = lambda: iter(())
+    occupied: int = 0
 
     def mean(self, rows: Tensor) -> Tensor:
         """Return the weighted mean over the cohort."""
@@ -144,14 +188,22 @@ class Trip:
 
     The chosen clients continue from their local model with the parts of ``sum`` alone. The result replaces their
     delta, but never the state of parts that ended with the first trip.
+
+    Attributes:
+        sum: The parts that these clients train with.
+        who: Chooses the clients: returns their rows; ties are broken by client id.
+        message: Returns what is sent to all of them, for the first part of ``sum``.
+        state: Returns what is sent to each of these rows, with a leading row axis.
+        epochs: The local epochs of the trip.
+        public: Whether to train on the public data instead of the client's own.
     """
 
-    sum: tuple[Part, ...]  # what these clients train with
-    who: Callable[[Round], Tensor]  # the rows of the chosen clients; ties broken by client id
-    message: Callable[[Round], Tensors]  # sent to all of them, for the first part of ``sum``
-    state: Callable[[Round, Tensor], Tensors]  # sent to each of these rows; a leading row axis
-    epochs: int  # local epochs of the trip
-    public: bool = False  # train on the public data instead of the client's own
+    sum: tuple[Part, ...]
+    who: Callable[[Round], Tensor]
+    message: Callable[[Round], Tensors]
+    state: Callable[[Round, Tensor], Tensors]
+    epochs: int
+    public: bool = False
 
     def __post_init__(self) -> None:
         if not self.sum:

@@ -40,7 +40,7 @@ class Recipe:
         for name, value in call.kwargs.items():
             owners = [i for i, c in enumerate(calls) if name in {f.name for f in fields(known[c.name])}]
             if not owners:
-                raise unknown(f"parameter of {call.name}", name, _names(calls, known))
+                raise unknown("parameter", name, _names(calls, known), f"of {call.name}")
             if len(owners) > 1:
                 both = " and ".join(calls[i].name for i in owners)
                 raise HoldfastError(f"{call.name}: {name} belongs to {both}; write the sum out: {self.sum}")

@@ -73,7 +73,8 @@ def run_two_samples(module: nn.Module, x: Tensor, classes: int) -> TrialRun:
         for handle in handles:
             handle.remove()
     if not isinstance(logits, Tensor) or logits.shape != (2, classes):
-        what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        kind = "None" if logits is None else f"a {type(logits).__name__}"
+        what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else kind
         raise HoldfastError(
             f"the model returns {what} for 2 samples, expected logits of shape (2, {classes}); change its last layer"
         )
@@ -107,7 +108,11 @@ def find_head(module: nn.Module, trial: TrialRun, name: str | None) -> str:
     """
     linear = [n for n in trial.outputs if isinstance(module.get_submodule(n), nn.Linear)]
     if name is not None and name not in linear:
-        remedy = f"use one of {', '.join(linear)}" if linear else "end it with an nn.Linear"
+        remedy = (
+            f"use {', '.join(linear[:-1]) + ' or ' * bool(linear[1:]) + linear[-1]}"
+            if linear
+            else "end it with an nn.Linear"
+        )
         raise HoldfastError(f"the model has no linear layer {name!r} to be its head; {remedy}")
     heads = [n for n in ([name] if name is not None else linear) if trial.outputs[n] is trial.logits]
     if not heads:

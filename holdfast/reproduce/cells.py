@@ -133,7 +133,16 @@ def missing_data(config: Config) -> str:
 
 
 def tasks(requested: Sequence[Cell], out: Path, seeds: Sequence[int]) -> list[Task]:
-    """Return the runs of some cells, each once; runs on the same federation follow each other."""
+    """Return the runs of some cells, each once; runs on the same federation follow each other.
+
+    Args:
+        requested: The cells.
+        out: The folder of the runs.
+        seeds: The seeds of every cell.
+
+    Returns:
+        The runs.
+    """
     every = [cell.task(out, seed) for seed in seeds for cell in requested]
     unique = {task.folder: task for task in every}
     return sorted(

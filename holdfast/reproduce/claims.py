@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from holdfast.reproduce.expectations import ALL, NEEDS, Expectation
 from holdfast.reproduce.table_schema import CellRecord, TableRecord
 
 RULE = (
@@ -21,53 +21,9 @@ RULE = (
     "Statistical noise is not taken into account: look at the standard deviations, where there are several seeds, and "
     "at how many pairs of cells were run."
 )
-ALL = "all"
-FORM = "'A > B', 'A >= B', 'A > all' or 'A > number', of columns or of rows"
-NEEDS = re.compile(r"all|most|all but (?P<spared>\d+)")
-
 OPEN = math.nan  # the score of a cell that has not been run yet
 
 Score = Callable[[CellRecord], float | None]  # None: there will never be one
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """``A > B``: A is better than B. ``A > all``: than every other. ``A >= 0.99``: at least that good."""
-
-    left: str
-    ties: bool
-    right: str
-
-    @classmethod
-    def parse(cls, text: str) -> Expectation:
-        """Read a test; one that is malformed names no column, and the check of the paper's file refuses it."""
-        match = re.fullmatch(r"(?P<left>.+?) (?P<sign>>=?) (?P<right>.+)", text)
-        if not match:
-            return cls(text, False, text)
-        return cls(match["left"].strip(), match["sign"] == ">=", match["right"].strip())
-
-    @property
-    def bound(self) -> float | None:
-        """The number that A must reach; None if A is compared with others."""
-        try:
-            return float(self.right)
-        except ValueError:
-            return None
-
-    @property
-    def names(self) -> set[str]:
-        """The columns (or rows) that it names."""
-        return {self.left} if self.right == ALL or self.bound is not None else {self.left, self.right}
-
-    def met(self, mine: float, other: float) -> bool:
-        """Return whether one score is enough better than another."""
-        return mine >= other if self.ties else mine > other
-
-    def rivals(self, names: Sequence[str]) -> list[str]:
-        """Return what A is compared with."""
-        if self.bound is not None:
-            return []
-        return [name for name in names if name != self.left] if self.right == ALL else [self.right]
 
 
 @dataclass(frozen=True)
@@ -189,7 +145,16 @@ def tests(
 
 
 def judge(e: Expectation, cells: Mapping[str, CellRecord], score: Score) -> tuple[bool | None, list[str]] | None:
-    """Return whether one line meets an expectation, and what A was compared with; None if it was with nothing."""
+    """Judge one line of a table.
+
+    Args:
+        e: What is expected.
+        cells: The cells of the line, by the names that the expectation uses.
+        score: The number of a cell that counts.
+
+    Returns:
+        Whether it is met (None while that is open), and what A was compared with; None if there was nothing.
+    """
     scores = {name: s for name, cell in cells.items() if (s := score(cell)) is not None}
     mine = scores.pop(e.left, OPEN)
     if math.isnan(mine):
@@ -242,9 +207,3 @@ def published_score(c: CellRecord) -> float | None:
 def better(value: float, c: CellRecord) -> float:
     """Return a number so that higher is better."""
     return -value if c.less_is_better else value
-
-
-def reaches(expect: Iterable[str], columns: Iterable[str], rows: Iterable[str]) -> list[str]:
-    """Return the expectations whose columns (or rows) are all there."""
-    across, down = set(columns), set(rows)
-    return [text for text in expect if any(Expectation.parse(text).names <= there for there in (across, down))]

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.comparison.stored_run import StoredRun, read_run
 from holdfast.method.config import with_role
 from holdfast.reproduce.cells import Cell, TableSelection, cells, missing_data
-from holdfast.reproduce.claims import reaches
+from holdfast.reproduce.expectations import reaches
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
 from holdfast.reproduce.request import ResolvedRequest
 from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, TableRecord
@@ -102,7 +102,16 @@ def cell_runs(cell: Cell, runs: Sequence[StoredRun]) -> CellRuns:
 
 
 def measured(cell: Cell, runs: Sequence[StoredRun], scale: str) -> CellRuns:
-    """Add what finished runs measured. A smoke test has no difference: it runs on other data."""
+    """Describe the runs of a cell, with what they measured. A smoke test has no difference: it runs on other data.
+
+    Args:
+        cell: The cell.
+        runs: Its finished runs.
+        scale: ``smoke``, ``small`` or ``full``.
+
+    Returns:
+        The runs.
+    """
     ours = over_seeds(cell.measure, runs, cell.unit)
     comparable = scale != "smoke" and math.isfinite(cell.published)
     return replace(

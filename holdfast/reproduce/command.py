@@ -18,10 +18,11 @@ from holdfast.method.config_text import settings_from_pairs
 from holdfast.reproduce.cells import TableSelection, cells, missing_data
 from holdfast.reproduce.markdown import headline, lacking, section
 from holdfast.reproduce.measure import Measure
-from holdfast.reproduce.paper import SCALES, Paper, PaperTable, load_paper, shelf
+from holdfast.reproduce.paper import SCALES, Paper, PaperTable
+from holdfast.reproduce.paper_file import load_paper, shelf
 from holdfast.reproduce.reproduction import Reproduction, reproduce
 from holdfast.reproduce.store import PAGE
-from holdfast.reproduce.table_schema import table_to_json
+from holdfast.reproduce.table_json import table_to_json
 
 PROGRAM = "holdfast reproduce"
 CHOICE = "by name, part of a name, or numbers such as 1,4 or 2-5; repeatable; default: all"
@@ -119,7 +120,13 @@ def list_papers(folder: Path | None) -> None:
 
 
 def list_paper(paper: Paper, given: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Print every table, row, column and setting, and at the end the data sets that were not found."""
+    """Print every table, row, column and setting, and at the end the data sets that were not found.
+
+    Args:
+        paper: The paper.
+        given: The arguments of the command, for the tables and the scale.
+        settings: Settings that the user changes.
+    """
     print(f"{paper.title}\n\n{paper.notes.strip()}\n")
     print(f"setting: {pairs(paper.setting)}")
     for name, values in paper.scale.items():

@@ -127,12 +127,21 @@ def mean_accuracy(history: Sequence[dict[str, Any]], last: int) -> float | None:
 
 
 def over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> Spread:
-    """Return what runs measured, in this unit; the mean is None where a run never reaches the target."""
+    """Return what some runs measured.
+
+    Args:
+        measure: What to measure.
+        runs: The runs, one per seed.
+        unit: The unit of the published number.
+
+    Returns:
+        The values in this unit; the mean is None where a run never reaches the target.
+    """
     return spread([measure.scaled(measure.value(run), unit) for run in runs])
 
 
 def classes_over_seeds(measure: Measure, runs: Sequence[StoredRun], unit: str) -> list[float]:
-    """Return the accuracy of every class, averaged over runs; empty for other measures."""
+    """Return the accuracy of every class; the arguments are those of ``over_seeds``. Empty for other measures."""
     if measure.name != "by_class":
         return []
     columns = zip(*(run.summary["accuracy_by_class"] for run in runs), strict=True)

@@ -18,7 +18,7 @@ from holdfast.data.sources import data_folder
 from holdfast.reproduce.cells import TableSelection, missing_data, tasks
 from holdfast.reproduce.collect import done, table_record
 from holdfast.reproduce.markdown import lacking
-from holdfast.reproduce.paper import load_paper
+from holdfast.reproduce.paper_file import load_paper
 from holdfast.reproduce.request import Request, ResolvedRequest, resolve
 from holdfast.reproduce.store import RESULT, keep, upgrade
 from holdfast.reproduce.table_schema import TableRecord
@@ -106,7 +106,16 @@ def reproduce(
 
 
 def save(path: Path, request: ResolvedRequest, note: str) -> dict[str, str]:
-    """Write the requested tables as they are now, whole and with every seed; return the note of each."""
+    """Write the requested tables as they are now, whole and with every seed.
+
+    Args:
+        path: The folder of the runs.
+        request: Whose tables to write.
+        note: The user's note on their numbers.
+
+    Returns:
+        The note of each table.
+    """
     whole = [TableSelection.whole(selection.table) for selection in request.selections]
     return keep(path, [table_record(request, selection, None, path) for selection in whole], note)
 
@@ -125,11 +134,20 @@ def open_folder(path: Path, collect: bool) -> None:
 
 
 def checked_tasks(request: ResolvedRequest, path: Path, executor: Executor) -> list[Task]:
-    """Return the runs whose data is available, checked before anything runs."""
+    """Return the runs whose data is available, checked before anything runs.
+
+    Args:
+        request: The cells to run.
+        path: The folder of the runs.
+        executor: Checks the runs.
+
+    Returns:
+        The runs, finished ones included.
+    """
     refuse_without_data(request, path)
     runs = tasks([c for c in request.cells if not missing_data(c.config)], path, request.seeds)
     for task in {t.folder.parent: t for t in runs}.values():
-        if task.state() in ("new", "begun"):
+        if task.state() in ("new", "started"):
             executor.check(task)
     return runs
 
@@ -159,7 +177,7 @@ class SavingObserver(Observer):
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         self.watch.begin(tasks, states)
-        if {*states} & {"new", "begun"}:
+        if {*states} & {"new", "started"}:
             self.watch.say(f"progress: accuracy of the newest round; in the tables: {', '.join(self.measures)}")
 
     def round(self, task: Task, record: RoundRecord) -> None:

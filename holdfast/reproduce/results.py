@@ -11,7 +11,7 @@ from holdfast.comparison.export import markdown_table
 from holdfast.comparison.tables import NONE
 from holdfast.reproduce.claims import RULE, Outcome, outcomes, phrase, published_counts
 from holdfast.reproduce.markdown import caption, headline, provenance_line, table_markdown
-from holdfast.reproduce.paper import shelf
+from holdfast.reproduce.paper_file import shelf
 from holdfast.reproduce.store import read
 from holdfast.reproduce.table_schema import TableRecord
 

@@ -76,7 +76,17 @@ def matching(text: str, tables: Mapping[str, Sequence[str]]) -> dict[str, set[in
 
 
 def no_such(kind: str, text: str, tables: Mapping[str, Sequence[str]], paper: str) -> HoldfastError:
-    """Return the error for a row or column that no table has: one line with the closest names."""
+    """Return the error for a row or column that no table has.
+
+    Args:
+        kind: ``row`` or ``column``.
+        text: What the user requests.
+        tables: The names of the rows or columns of every table.
+        paper: The paper that the error refers to.
+
+    Returns:
+        One line with the closest names.
+    """
     names = list(dict.fromkeys(name for each in tables.values() for name in each))
     text = wrong(text, {name.lower() for name in names})
     many = len(tables) > 1

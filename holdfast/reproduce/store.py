@@ -9,10 +9,10 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
-from holdfast.method.renamed import modern
 from holdfast.reproduce.markdown import section
 from holdfast.reproduce.run_names import run_name
-from holdfast.reproduce.table_schema import FORMAT, TableRecord, format_of, from_json, to_json
+from holdfast.reproduce.table_json import FORMAT, format_of, from_json, to_json
+from holdfast.reproduce.table_schema import TableRecord
 from holdfast.runs.folder import CONFIG, RunFolder
 
 RESULT, PAGE = "reproduce.json", "reproduce.md"
@@ -75,8 +75,7 @@ def upgrade(path: Path) -> None:
     if format_of(json.loads((path / RESULT).read_text(encoding="utf-8"))) == FORMAT:
         return
     for run in sorted(path.glob(f"*/seed-*/{CONFIG}")):
-        config = RunFolder(run.parent).stored()
-        name = run_name(config.changed(method=modern(config.method)))
+        name = run_name(RunFolder(run.parent).stored())
         if name != run.parent.parent.name:
             rename_run(run.parent, path / name / run.parent.name)
     write(path, tables)

@@ -81,6 +81,13 @@ def load(folder: Path, server: Server, clients: ClientStates) -> int:
         today = {_todays_name(k): t for k, t in flat.items()} if manifest.format < FORMAT else flat
         return today, today.keys() != flat.keys()
 
+    for name, checksum in manifest.server.items():
+        flat, _ = read(name, checksum)
+        _check_model(folder / name, flat[MODEL], server.w)
+        server.w = flat.pop(MODEL)
+        states = unflatten(flat)
+        _check_states(folder / name, states, server.states, _free_form(server))
+        server.states = server.states | states
     row = clients.initial(server.w) if manifest.clients else {}
     for name, checksum in manifest.clients.items():
         flat, translated = read(name, checksum)
@@ -89,13 +96,6 @@ def load(folder: Path, server: Server, clients: ClientStates) -> int:
         clients.rows[_client(name)] = state
         if translated:
             clients.changed.add(_client(name))  # to be written again under today's names
-    for name, checksum in manifest.server.items():
-        flat, _ = read(name, checksum)
-        _check_model(folder / name, flat[MODEL], server.w)
-        server.w = flat.pop(MODEL)
-        states = unflatten(flat)
-        _check_states(folder / name, states, server.states, _free_form(server))
-        server.states = server.states | states
     return manifest.round
 
 
@@ -154,7 +154,9 @@ def _read_manifest(path: Path) -> Manifest:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, path, _manifests(path.parent)) from error
     if manifest.format > FORMAT:
-        raise HoldfastError(f"{path} has format {manifest.format}, but this version reads up to {FORMAT}: upgrade")
+        raise HoldfastError(
+            f"{path} has format {manifest.format}, but this version reads up to {FORMAT}: upgrade Holdfast"
+        )
     return manifest
 
 

@@ -47,8 +47,8 @@ class RunFolder:
         refuse_file(self.path, "a run")
         if (self.path / CONFIG).exists():
             if not overwrite:
-                state = "finished" if self.finished else "started"
-                raise HoldfastError(f"{self.path} already holds a {state} run: add --resume or --overwrite")
+                state = "a finished" if self.finished else "an unfinished"
+                raise HoldfastError(f"{self.path} already holds {state} run: add --resume or --overwrite")
         elif self.path.exists() and any(self.path.iterdir()) and not (overwrite and self._only_leftovers()):
             raise HoldfastError(f"{self.path} is not empty and holds no run: choose another --out")
 
@@ -84,7 +84,7 @@ class RunFolder:
             )
         if config.rounds < done:
             raise HoldfastError(
-                f"the run here already has {done} rounds, more than {config.rounds}: leave out --rounds, or start over "
+                f"{self.path} already has {done} rounds, more than {config.rounds}: leave out --rounds, or start over "
                 "with --overwrite"
             )
         if config.rounds == done and self.finished:

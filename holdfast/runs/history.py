@@ -24,11 +24,11 @@ def to_line(record: RoundRecord) -> str:
 
 def read_history(path: Path, rounds: int) -> list[RoundRecord]:
     """Read the first ``rounds`` records. Later lines, left by a round that was cut off, are ignored."""
+    remedy = "restore the file, or start over with --overwrite"
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
-        raise HoldfastError(f"cannot read {path}: {error}") from error
-    remedy = "restore the file, or start over with --overwrite"
+        raise HoldfastError(f"cannot read {path}: {error.strerror}; {remedy}") from error
     records: list[RoundRecord] = []
     for expected, line in zip(range(1, rounds + 1), lines, strict=False):
         try:

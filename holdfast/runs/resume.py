@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import FIELDS, Config, with_role
+from holdfast.method.config_text import setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
 
@@ -56,8 +57,9 @@ def resumed_config(stored: Config, asked: Mapping[str, Any], method: str | Part 
     roles = ("free", "extends")
     found = first_difference(stored, asked, roles)
     if found:
+        stored_text, asked_text = setting_to_text(found.stored), setting_to_text(found.asked)
         raise HoldfastError(
-            f"the run here has {found.name} = {found.stored}, not {found.asked}: resume it without that setting, or "
+            f"the run to resume has {found.name} = {stored_text}, not {asked_text}: leave that setting out, or "
             "start over with --overwrite"
         )
     return stored.changed(**{name: value for name, value in asked.items() if name in with_role(*roles)})

@@ -106,7 +106,9 @@ def check_together(
     method = with_flag_parts(method, config)
     device = pick_device(config.device)
     if config.cohort is not None and config.cohort > federation.clients:
-        raise HoldfastError(f"cohort {config.cohort} is larger than the number of clients, {federation.clients}")
+        raise HoldfastError(
+            f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
+        )
     module = model if model is not None else make(config.model, federation.shape, federation.classes, config.seed)
     net = Net(
         module,

@@ -157,9 +157,9 @@ class MLflow:
         try:
             yield
         except self.mlflow.MlflowException as error:
-            what = " ".join(str(error).split())[:200]
+            what = " ".join(str(error).split()).partition(". ")[0][:200]
             raise HoldfastError(
-                f"MLflow at {self.uri} refuses: {what}; fix that, or resume without it: --resume --set track=none"
+                f"MLflow at {self.uri} failed: {what}; fix it, or resume without tracking: --resume --set track=none"
             ) from error
 
 

@@ -44,7 +44,16 @@ def clouds(equal: bool = False) -> Cloud:
 
 
 def gradients(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Return every client's gradient of its mean cross-entropy at its row of w, [client, P]."""
+    """Return every client's gradient of its mean cross-entropy.
+
+    Args:
+        w: The model of every client, [client, P].
+        x: The samples of every client.
+        y: Their labels.
+
+    Returns:
+        The gradients, [client, P].
+    """
     p = torch.softmax(torch.einsum("cni,cki->cnk", x, w.view(len(w), CLASSES, -1)), 2)
     error = p - torch.nn.functional.one_hot(y, CLASSES)
     return torch.einsum("cnk,cni->cki", error, x).flatten(1) / x.shape[1]
@@ -96,7 +105,17 @@ def local(
 
 
 def rate(field: Tensor, delta: Tensor, path: Tensor | None, epoch: int) -> Tensor:
-    """Return a client's rate at the start of an epoch, not clipped."""
+    """Return a client's rate at the start of an epoch, not clipped.
+
+    Args:
+        field: phi1.
+        delta: The client's model, as a delta.
+        path: The reference path as deltas; None for the nominal one.
+        epoch: The epoch.
+
+    Returns:
+        The rate.
+    """
     if path is None:
         nominal = torch.tensor(LR, dtype=field.dtype)
         return tail_rate(field, delta, nominal, ALPHA, torch.tensor(epoch))
@@ -105,7 +124,16 @@ def rate(field: Tensor, delta: Tensor, path: Tensor | None, epoch: int) -> Tenso
 
 @cache
 def rates(feedback: str, rounds: int = 100, equal: bool = False) -> Tensor:
-    """Return the rates of all rounds, [round, epoch, client]; ``feedback`` is ``anchored`` or ``self``."""
+    """Return the rates of all rounds.
+
+    Args:
+        feedback: ``anchored`` or ``self``.
+        rounds: How many rounds.
+        equal: Whether all clients have the same samples.
+
+    Returns:
+        The rates, [round, epoch, client].
+    """
     cloud, w = clouds(equal), torch.zeros(CLASSES * (INPUTS + 1), dtype=torch.float64)
     limits = (1e-3, 0.5) if feedback == "anchored" else (0.0, 0.5)
     field, path, every = None, None, []

@@ -28,7 +28,14 @@ def panels(title: str) -> tuple[Figure, list[Axes]]:
 
 
 def label(ax: Axes, title: str, x: str, y: str) -> None:
-    """Set the title and the labels of both axes."""
+    """Set the title and the labels of both axes.
+
+    Args:
+        ax: The plot.
+        title: Its title.
+        x: The label of the horizontal axis.
+        y: The label of the vertical axis.
+    """
     ax.set_title(title, fontsize=10, loc="left")
     ax.set_xlabel(x, fontsize=9)
     ax.set_ylabel(y, fontsize=9)
@@ -44,4 +51,5 @@ def save(figure: Figure, path: Path) -> None:
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise HoldfastError(f"cannot write the picture {path}: {error}; choose another --png") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise HoldfastError(f"cannot write the picture {path}: {reason}; choose another --png") from error

@@ -13,13 +13,22 @@ from holdfast.parts.hyperbolic import lorentz_distance
 
 
 def printed_distance(z: Tensor, zg: Tensor, beta: float = 1.0) -> Tensor:
-    """Return the distance of Eqs. 3 and 4 as printed: -2 beta - 2 <L(z), L(zg)>."""
+    """Return the distance of Eqs. 3 and 4 as printed: -2 beta - 2 <L(z), L(zg)>.
+
+    Args:
+        z: The features of the local model.
+        zg: The features of the global model.
+        beta: The constant of the Lorentz model.
+
+    Returns:
+        The distance of every pair.
+    """
     a, b = (torch.sqrt(beta + (v * v).sum(-1)) for v in (z, zg))
     return -2 * beta - 2 * (-a * b + (z * zg).sum(-1))
 
 
 def true_distance(z: Tensor, zg: Tensor, beta: float = 1.0) -> float:
-    """Return the distance of Eqs. 3 and 4 for one pair, in 60 digits."""
+    """Return the distance of one pair, in 60 digits; the arguments are those of ``printed_distance``."""
     with decimal.localcontext() as context:
         context.prec = 60
         p, q = ([decimal.Decimal(float(x)) for x in v] for v in (z, zg))

@@ -83,7 +83,16 @@ def images(name: str, data_dir: Path | None) -> DataSet:
 
 
 def drift(data: DataSet, seed: int, methods: tuple[str, ...]) -> NeuronDrift:
-    """Run the experiment for one seed."""
+    """Run the experiment for one seed.
+
+    Args:
+        data: The data set.
+        seed: The seed.
+        methods: What the clients train with in the last round.
+
+    Returns:
+        What happened to the neurons.
+    """
     classes = len(data.classes)
     federation = federate(data, str(SETTINGS["split"]), classes, seed)
     config = Config().changed(data=data.name, clients=classes, cohort=classes, seed=seed, **SETTINGS)
@@ -114,18 +123,45 @@ def trained(config: Config, federation: Federation) -> tuple[Trainer, int, float
 
 
 def hidden(net: Net, w: Tensor, x: Tensor) -> Tensor:
-    """Return the activations of the hidden neurons."""
+    """Return the activations of the hidden neurons.
+
+    Args:
+        net: The network.
+        w: Its weights.
+        x: The inputs.
+
+    Returns:
+        Activations, [sample, neuron].
+    """
     with torch.no_grad():
         return net.neurons(w, x)[:, :HIDDEN]
 
 
 def activations(net: Net, w: Tensor, samples: list[Tensor]) -> Tensor:
-    """Return [class, neuron]: the mean activation of every hidden neuron on every class."""
+    """Return the mean activation of every hidden neuron on every class.
+
+    Args:
+        net: The network.
+        w: Its weights.
+        samples: The inputs of every class.
+
+    Returns:
+        Activations, [class, neuron].
+    """
     return torch.stack([hidden(net, w, x).mean(0) for x in samples]).double()
 
 
 def definition1(net: Net, w: Tensor, samples: list[Tensor]) -> int:
-    """Count the neurons whose least activation on some class is above their largest on any other class."""
+    """Count the neurons whose least activation on some class is above their largest on any other class.
+
+    Args:
+        net: The network.
+        w: Its weights.
+        samples: The inputs of every class.
+
+    Returns:
+        Their number.
+    """
     active = [hidden(net, w, x) for x in samples]
     low, high = torch.stack([a.amin(0) for a in active]), torch.stack([a.amax(0) for a in active])
     others = torch.stack([torch.cat([high[:c], high[c + 1 :]]).amax(0) for c in range(len(samples))])

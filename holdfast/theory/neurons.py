@@ -70,7 +70,10 @@ def closed_form(W1: Tensor, W2: Tensor, own: Tensor, x: Tensor, lr: float, gate:
 
 
 def real_fall(W1: Tensor, W2: Tensor, own: Tensor, x: Tensor, lr: float) -> Tensor:
-    """Return the same fall by taking the step, with autograd on the summed cross-entropy."""
+    """Return the same fall by taking the step, with autograd on the summed cross-entropy.
+
+    The arguments are those of ``closed_form``.
+    """
     w = W1.clone().requires_grad_()
     target = torch.zeros(len(own), dtype=torch.int64)
     (g,) = torch.autograd.grad(F.cross_entropy(torch.relu(own @ w.T) @ W2.T, target, reduction="sum"), w)

@@ -25,7 +25,16 @@ class RateProblem(NamedTuple):
 
 
 def problems(number: int = 80, size: int = 12, seed: int = 0) -> list[RateProblem]:
-    """Return random problems with L = 1..8 epochs; the client is off the mean path."""
+    """Return random problems with L = 1..8 epochs, with the client off the mean path.
+
+    Args:
+        number: How many.
+        size: The number of parameters.
+        seed: The seed.
+
+    Returns:
+        The problems.
+    """
     rng = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:

@@ -98,7 +98,16 @@ def heat(data: DataSet, model: str, net: Net, w: Tensor) -> LayerTemperatures:
 
 
 def activations(net: Net, w: Tensor, federation: Federation) -> Tensor:
-    """Return [client, neuron]: the mean activations (Eq. 14)."""
+    """Return the mean activations of every client (Eq. 14).
+
+    Args:
+        net: The network.
+        w: Its weights.
+        federation: The clients.
+
+    Returns:
+        Activations, [client, neuron].
+    """
     found = []
     for client in federation.occupied:
         own = torch.from_numpy(federation.deal.client(client)[:SAMPLES])

@@ -20,7 +20,17 @@ TINY = 1e-9  # smaller discrepancies are rounding errors
 
 # ------------------------------------------------------------------------------------------------ gradient flow
 def flow(a: Tensor, v: Tensor, time: float = 40.0, step: float = 0.005) -> tuple[Tensor, Tensor]:
-    """Return where gradient flow from (a, v) is after some time (Runge-Kutta of order four)."""
+    """Follow the gradient flow from (a, v) (Runge-Kutta of order four).
+
+    Args:
+        a: The start.
+        v: The start.
+        time: How long to follow it.
+        step: The step of the integration.
+
+    Returns:
+        a and v after that time.
+    """
 
     def slope(at: Tensor) -> Tensor:
         return (1 - at[0] * at[1]) * at.flip(0)
@@ -76,7 +86,15 @@ def thawed(share: float, steps: int = STEPS) -> tuple[bool, ...]:
 
 
 def after_round(model: Tensor, moves: tuple[bool, ...], lr: float = LR) -> Tensor:
-    """Return the server's model after a round; ``moves[k]`` says whether v moves in step k.
+    """Return the server's model after a round.
+
+    Args:
+        model: The model before.
+        moves: Whether v moves, for every local step.
+        lr: The learning rate.
+
+    Returns:
+        The model after it.
 
     >>> after_round(torch.tensor([2.0, 1.0, 1.0]), (False,), lr=0.5)  # a goes to 1.5, b stays
     tensor([1.7500, 1.0000, 1.0000])
@@ -95,7 +113,16 @@ def after_round(model: Tensor, moves: tuple[bool, ...], lr: float = LR) -> Tenso
 
 @cache
 def path(moves: tuple[bool, ...], rounds: int = ROUNDS, seeds: int = SEEDS) -> Tensor:
-    """Return the server's models after 0, 1, ... rounds, [rounds + 1, seeds, 3]."""
+    """Return the server's models after 0, 1, ... rounds.
+
+    Args:
+        moves: Whether v moves, for every local step.
+        rounds: How many rounds.
+        seeds: How many runs.
+
+    Returns:
+        The models, [rounds + 1, seeds, 3].
+    """
     models = [starts(seeds)]
     for _ in range(rounds):
         models.append(after_round(models[-1], moves))
@@ -120,7 +147,16 @@ def cos2(model: Tensor) -> Tensor:
 
 
 def bound(model: Tensor, frozen: int = 0, alpha: float = 0.0) -> Tensor:
-    """Return the bound of Theorems 1 and 2: (1 + m (1 + alpha) cos^2 theta) / 2, where m = (1 - lr v^2)^frozen."""
+    """Return the bound of Theorems 1 and 2: (1 + m (1 + alpha) cos^2 theta) / 2, where m = (1 - lr v^2)^frozen.
+
+    Args:
+        model: The model.
+        frozen: Local steps in which v does not move.
+        alpha: The slack of the theorems.
+
+    Returns:
+        The bound on the ratio.
+    """
     m = (1 - LR * model[..., 2] ** 2) ** frozen
     return (1 + m * (1 + alpha) * cos2(model)) / 2
 

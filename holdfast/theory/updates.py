@@ -70,7 +70,16 @@ def aggregated(deltas: Tensor) -> Tensor:
 
 
 def random_deltas(cohorts: int = 2000, clients: int = 10, size: int = 30) -> Tensor:
-    """Return cohorts of vectors, from almost parallel to random directions."""
+    """Return cohorts of vectors, from almost parallel to random directions.
+
+    Args:
+        cohorts: How many.
+        clients: Vectors per cohort.
+        size: Their dimension.
+
+    Returns:
+        The vectors, [cohort, client, dimension].
+    """
     rng = torch.Generator().manual_seed(0)
     common = torch.randn(cohorts, 1, size, generator=rng, dtype=torch.float64)
     own = torch.randn(cohorts, clients, size, generator=rng, dtype=torch.float64)

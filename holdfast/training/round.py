@@ -1,4 +1,4 @@
-"""A round of the federation, whoever trains the clients: draw, train, further trips, move the model, survey."""
+"""A round of the federation, wherever its clients train: draw, train, further trips, move the model, survey."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Diverged(HoldfastError):
 
 
 class Trainer(ABC):
-    """Plays the rounds of one run. Subclasses say who trains the clients."""
+    """Plays the rounds of one run. Subclasses decide where the clients train."""
 
     engine_name: str
     engine_reason: str

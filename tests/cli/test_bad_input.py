@@ -13,13 +13,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch import Tensor, nn
 
 import holdfast
 from helpers.commands import TINY, call, config, facts, files, good, lines, refused
-from holdfast import HoldfastError
+from helpers.exact_errors import raises_exactly
+from holdfast.method.part import parts
+from holdfast.method.recipes import RECIPES
 
 FAST = TINY[:-1]  # progress may be shown: an error is one line all the same
+OVER = "restore the file, or start over with --overwrite"
+
+
+def method_names() -> str:
+    """The names of all methods, as an error lists them; other tests may have defined parts."""
+    return ", ".join(sorted({*parts(), *RECIPES}))
 
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -27,108 +36,176 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 
 # -- names --------------------
 @pytest.mark.parametrize(
-    ("args", "name", "near"),
+    ("args", "message"),
     [
-        (("run", "fedprx"), "fedprx", "fedprox"),
-        (("run", "fedbug+scafold"), "scafold", "scaffold"),
-        (("run", "fedavg", "--split", "dirichle(0.3)"), "dirichle", "dirichlet"),
-        (("run", "fedavg", "--data", "digit"), "digit", "digits"),
-        (("run", "fedavg", "--model", "mpl"), "mpl", "mlp"),
-        (("methods", "fedbag"), "fedbag", "fedbug"),
-        (("methods", "scafold", "--json"), "scafold", "scaffold"),
-        (("split", "--split", "shard(2)"), "shard", "shards"),
-        (("split", "--data", "digts"), "digts", "digits"),
-        (("rum", "fedavg"), "rum", "run"),
-        (("run", "fedavg", "--set", "batsh=3"), "batsh", "batch"),
-        (("run", "fedavg", "--round", "3"), "--round", "--rounds"),
-        (("run", "prox(nu=1)"), "nu", "mu"),
-        (("run", "fedavg", "--split", "dirichlet(alfa=1)"), "alfa", "alpha"),
-        (("run", "fedavg", "--model", "mlp(widht=3)"), "widht", "width"),
+        (("run", "fedprx"), "unknown method 'fedprx'; did you mean fedprox, fedrs or fednlr?"),
+        (("run", "fedbug+scafold"), "unknown method 'scafold'; did you mean scaffold?"),
+        (("run", "fedavg", "--split", "dirichle(0.3)"), "unknown split 'dirichle'; did you mean dirichlet?"),
+        (("run", "fedavg", "--data", "digit"), "unknown data set 'digit'; did you mean digits?"),
+        (("run", "fedavg", "--model", "mpl"), "unknown model 'mpl'; did you mean mlp?"),
+        (("methods", "fedbag"), "unknown method 'fedbag'; did you mean fedbug, fedavg or fedagg?"),
+        (("methods", "scafold", "--json"), "unknown method 'scafold'; did you mean scaffold?"),
+        (("split", "--split", "shard(2)"), "unknown split 'shard'; did you mean shards?"),
+        (("split", "--data", "digts"), "unknown data set 'digts'; did you mean digits?"),
+        (("rum", "fedavg"), "unknown command 'rum'; did you mean run?"),
+        (("run", "fedavg", "--set", "batsh=3"), "unknown setting 'batsh'; did you mean batch or states?"),
+        (("run", "fedavg", "--round", "3"), "unknown option '--round'; did you mean --rounds, --out or --json?"),
+        (("run", "prox(nu=1)"), "unknown parameter 'nu' of prox; did you mean mu?"),
+        (
+            ("run", "fedavg", "--split", "dirichlet(alfa=1)"),
+            "unknown parameter 'alfa' of dirichlet; did you mean alpha or balanced?",
+        ),
+        (("run", "fedavg", "--model", "mlp(widht=3)"), "unknown parameter 'widht' of mlp; did you mean width?"),
     ],
 )
-def test_unknown_name_with_the_nearest(args: tuple[str, ...], name: str, near: str):
-    message = refused(*args)
-    assert name in message
-    assert near in message.replace(name, "", 1)
+def test_unknown_name_with_the_nearest(args: tuple[str, ...], message: str):
+    assert refused(*args) == f"holdfast: {message}\n"
 
 
 def test_a_name_like_no_other_lists_all():
-    assert "fedbug" in refused("methods", "zzzzzz")
+    assert refused("methods", "zzzzzz") == f"holdfast: unknown method 'zzzzzz'; known: {method_names()}\n"
 
 
 # -- values --------------------
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
-        (("fedbug(unit=stage)",), "stage layer"),  # the model has no stages
-        (("fedavg", "--split", "dirichlet(-1)"), "dirichlet alpha -1"),
-        (("fedavg", "--split", "dirichlet"), "dirichlet alpha"),
-        (("fedavg", "--split", "dirichlet(0.5, balanced=2)"), "balanced 2"),
-        (("fedavg", "--split", "shards(1000)"), "shards 1438"),
-        (("fedavg", "--split", "shards(0)"), "shards 0"),
-        (("fedavg", "--split", "iid+shards(2)"), "iid shards"),
-        (("fedavg", "--clients", "0"), "clients 0"),
-        (("fedavg", "--cohort", "30"), "cohort 30 6"),
-        (("fedavg", "--cohort", "0"), "cohort 0"),
-        (("fedavg", "--participation", "0.5"), "cohort participation"),
-        (("fedavg", "--set", "cohort=none", "--participation", "1.5"), "participation 1.5"),
-        (("fedavg", "--set", "cohort=none", "--participation", "0"), "participation 0"),
-        (("fedavg", "--lr", "0"), "lr 0"),
-        (("fedavg", "--lr", "-1"), "lr -1"),
-        (("fedavg", "--lr", "nan"), "lr nan"),
-        (("fedavg", "--lr", "inf"), "lr inf"),
-        (("fedavg", "--lr", "fast"), "lr fast"),
-        (("fedavg", "--lr-decay", "0"), "lr_decay 0"),
-        (("fedavg", "--weight-decay", "-1"), "weight_decay -1"),
-        (("fedavg", "--clip", "0"), "clip 0"),
-        (("fedavg", "--server-lr", "0"), "server_lr 0"),
-        (("fedavg", "--rounds", "0"), "rounds 0"),
-        (("fedavg", "--rounds", "many"), "rounds many"),
-        (("fedavg", "--rounds", "1.5"), "rounds 1.5"),
-        (("fedavg", "--batch", "0"), "batch 0"),
-        (("fedavg", "--epochs", "0"), "epochs"),
-        (("fedavg", "--steps", "0"), "steps 0"),
-        (("fedavg", "--eval-every", "0"), "eval_every 0"),
-        (("fedavg", "--checkpoint-every", "0"), "checkpoint_every 0"),
-        (("fedavg", "--seed", "-1"), "seed -1"),
-        (("fedavg", "--seed", str(2**32)), "seed 4294967295"),
-        (("fedavg", "--public", "1"), "public 1"),
-        (("fedavg", "--slice", "0"), "slice 0"),
-        (("fedavg", "--engine", "fast"), "engine fast loop vector auto"),
-        (("fedavg", "--device", "tpu"), "device tpu cpu cuda auto"),
-        (("fedavg", "--precision", "fp16"), "precision fp16 fp32 bf16"),
-        (("fedavg", "--head", "neck"), "neck head"),
-        (("fedavg", "--model", "mlp(0)"), "mlp width 0"),
-        (("fedavg", "--model", "mlp+linear"), "mlp+linear"),
-        (("fedavg", "--model", "vgg11(1, 2, 3, 4, 5)"), "vgg11"),
-        (("fedavg", "--set", "lr"), "lr key=value"),
-        (("fedavg", "--set", "augment=maybe"), "augment maybe"),
-        (("fedavg", "--data", "mnist", "--data-dir", "nowhere"), "mnist nowhere"),
-        (("fedavg", "twice"), "twice"),
-        (("fedavg", "--resume"), "--resume --out"),
-        (("fedavg", "--resume", "--overwrite", "--out", "x"), "--resume --overwrite"),
-        (("fedavg", "--resume", "--out", "nothing"), "nothing"),
+        (
+            ("fedbug(unit=stage)",),
+            "this model has no unit 'stage', only layer; use one of these, or set units = {'stage': [[module "
+            "names], ...]} on the module, bottom-up",
+        ),
+        (("fedavg", "--split", "dirichlet(-1)"), "dirichlet: alpha must be a number in (0, 1e+06], not -1"),
+        (
+            ("fedavg", "--split", "dirichlet"),
+            "dirichlet: alpha is missing (concentration of the Dirichlet draws): write dirichlet(alpha=...)",
+        ),
+        (("fedavg", "--split", "dirichlet(0.5, balanced=2)"), "dirichlet: balanced must be true or false, not 2"),
+        (
+            ("fedavg", "--split", "shards(1000)"),
+            "shards(s=1000): 6 clients need 6000 shards, but there are only 1438 samples; use fewer shards, "
+            "or at most 1 client",
+        ),
+        (("fedavg", "--split", "shards(0)"), "shards: s must be a whole number of at least 1, not 0"),
+        (
+            ("fedavg", "--split", "iid+shards(2)"),
+            "iid and shards(s=2) both set the labels of a split; keep one of them",
+        ),
+        (("fedavg", "--clients", "0"), "run: clients must be a whole number of at least 1, not 0"),
+        (("fedavg", "--cohort", "30"), "cohort 30 is larger than the number of clients, 6: lower cohort"),
+        (("fedavg", "--cohort", "0"), "run: cohort must be a whole number of at least 1, not 0"),
+        (("fedavg", "--participation", "0.5"), "cohort and participation exclude each other: set one of them"),
+        (
+            ("fedavg", "--set", "cohort=none", "--participation", "1.5"),
+            "run: participation must be a number in (0, 1], not 1.5",
+        ),
+        (
+            ("fedavg", "--set", "cohort=none", "--participation", "0"),
+            "run: participation must be a number in (0, 1], not 0.0",
+        ),
+        (("fedavg", "--lr", "0"), "run: lr must be a number above 0, not 0.0"),
+        (("fedavg", "--lr", "-1"), "run: lr must be a number above 0, not -1.0"),
+        (("fedavg", "--lr", "nan"), "run: lr must be a number above 0, not nan"),
+        (("fedavg", "--lr", "inf"), "run: lr must be a number above 0, not inf"),
+        (("fedavg", "--lr", "fast"), "run: lr must be a number above 0, not fast"),
+        (("fedavg", "--lr-decay", "0"), "run: lr_decay must be a number in (0, 1], not 0.0"),
+        (("fedavg", "--weight-decay", "-1"), "run: weight_decay must be a number of at least 0, not -1.0"),
+        (("fedavg", "--clip", "0"), "run: clip must be a number above 0, not 0.0"),
+        (("fedavg", "--server-lr", "0"), "run: server_lr must be a number above 0, not 0.0"),
+        (("fedavg", "--rounds", "0"), "run: rounds must be a whole number of at least 1, not 0"),
+        (("fedavg", "--rounds", "many"), "run: rounds must be a whole number of at least 1, not many"),
+        (("fedavg", "--rounds", "1.5"), "run: rounds must be a whole number of at least 1, not '1.5'"),
+        (("fedavg", "--batch", "0"), "run: batch must be a whole number of at least 1, not 0"),
+        (("fedavg", "--epochs", "0"), "run: epochs must be a whole number of at least 1, not 0"),
+        (("fedavg", "--steps", "0"), "run: steps must be a whole number of at least 1, not 0"),
+        (("fedavg", "--eval-every", "0"), "run: eval_every must be a whole number of at least 1, not 0"),
+        (("fedavg", "--checkpoint-every", "0"), "run: checkpoint_every must be a whole number of at least 1, not 0"),
+        (("fedavg", "--seed", "-1"), "run: seed must be a whole number in [0, 4294967295], not -1"),
+        (("fedavg", "--seed", str(2**32)), "run: seed must be a whole number in [0, 4294967295], not 4294967296"),
+        (("fedavg", "--public", "1"), "run: public must be a number in [0, 1) or test, not 1.0"),
+        (("fedavg", "--slice", "0"), "run: slice must be a whole number of at least 1, not 0"),
+        (("fedavg", "--engine", "fast"), "run: engine must be one of auto, loop, vector, flower, not fast"),
+        (("fedavg", "--device", "tpu"), "run: device must be one of auto, cpu, cuda, not tpu"),
+        (("fedavg", "--precision", "fp16"), "run: precision must be one of fp32, tf32, bf16, fp64, not fp16"),
+        (("fedavg", "--head", "neck"), "the model has no linear layer 'neck' to be its head; use head"),
+        (("fedavg", "--model", "mlp(0)"), "mlp: width must be a whole number of at least 1, not 0"),
+        (
+            ("fedavg", "--model", "mlp+linear"),
+            "'mlp+linear' is a sum, but a model is one name with its parameters: keep one of them",
+        ),
+        (
+            ("fedavg", "--model", "vgg11(1, 2, 3, 4, 5)"),
+            "vgg11: 5 arguments given, but it takes 2 (hidden, dropout): leave out the others",
+        ),
+        (("fedavg", "--set", "lr"), "--set lr: expected KEY=VALUE, such as --set lr=0.5"),
+        (("fedavg", "--set", "augment=maybe"), "run: augment must be true or false, not maybe"),
+        (
+            ("fedavg", "--data", "mnist", "--data-dir", "nowhere"),
+            "mnist: train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, "
+            "t10k-labels-idx1-ubyte.gz not found in nowhere/MNIST/raw; download them with `holdfast data "
+            "fetch mnist` or put them there",
+        ),
+        (("fedavg", "twice"), "unexpected extra argument (twice); see: holdfast run --help"),
+        (("fedavg", "--resume"), "--resume needs the folder of the run: add --out"),
+        (
+            ("fedavg", "--resume", "--overwrite", "--out", "x"),
+            "--resume and --overwrite exclude each other: use one of them",
+        ),
+        (("fedavg", "--resume", "--out", "nothing"), "nothing holds no run to resume: check --out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_bad_setting(args: tuple[str, ...], words: str):
-    message = refused("run", *FAST, *args)
-    for word in words.split():
-        assert word in message
+def test_bad_setting(args: tuple[str, ...], message: str):
+    assert refused("run", *FAST, *args) == f"holdfast: {message}\n"
 
 
 @pytest.mark.parametrize(
-    "args",
+    ("args", "message"),
     [
-        ("split", "--clients", "0"), ("split", "--split", "shards(2)", "--clients", "5000"), ("split", "--seed", "x"),
-        ("split", "--png", "no/such/folder.png"), ("split", "--png", "picture.xyz"), ("models", "--shape", "8by8"),
-        ("models", "--shape", "0x8x8"), ("models", "--classes", "0"), ("methods", "fedavg", "prox"),
-        ("run", "--nosuch"),
+        (("split", "--clients", "0"), "run: clients must be a whole number of at least 1, not 0"),
+        (
+            ("split", "--split", "shards(2)", "--clients", "5000"),
+            "shards(s=2): 5000 clients need 10000 shards, but there are only 1438 samples; use fewer shards, "
+            "or at most 719 clients",
+        ),
+        (("split", "--seed", "x"), "run: seed must be a whole number in [0, 4294967295], not x"),
+        (
+            ("split", "--png", "no/such/folder.png"),
+            "cannot write the picture no/such/folder.png: No such file or directory; choose another --png",
+        ),
+        (
+            ("models", "--shape", "8by8"),
+            "--shape 8by8: expected whole numbers above 0 joined by x; use something like 3x32x32",
+        ),
+        (
+            ("models", "--shape", "0x8x8"),
+            "--shape 0x8x8: expected whole numbers above 0 joined by x; use something like 3x32x32",
+        ),
+        (
+            ("models", "--classes", "0"),
+            "invalid value for '--classes': 0 is not in the range x>=1; see: holdfast models --help",
+        ),
+        (("methods", "fedavg", "prox"), "unexpected extra argument (prox); see: holdfast methods --help"),
+        (("run", "-x"), "no such option '-x'; see: holdfast run --help"),
+        (("run", "--lr"), "option '--lr' requires an argument; see: holdfast --help"),
+        (("report",), "missing argument 'FOLDER'; see: holdfast report --help"),
+        (("data", "fetsh"), "unknown command 'fetsh'; did you mean fetch?"),
+        (("run", "scaffold(x=1)"), "scaffold: x given, but it takes no parameters: leave it out"),
+        (("run", "fedprox(nu=1)"), "unknown parameter 'nu' of fedprox; did you mean mu?"),
+        (("run", "--nosuch"), "unknown option '--nosuch'; did you mean --epochs, --out or --slice?"),
     ],
-    ids=" ".join,
-)  # fmt: skip
-def test_bad_arguments_of_the_other_commands(args: tuple[str, ...]):
-    refused(*args)
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bad_arguments_of_the_other_commands(args: tuple[str, ...], message: str):
+    assert refused(*args) == f"holdfast: {message}\n"
+
+
+def test_a_picture_of_an_unknown_format():
+    formats = ", ".join(sorted(FigureCanvasAgg.filetypes))
+    assert refused("split", "--png", "picture.xyz") == (
+        f"holdfast: cannot write the picture picture.xyz: Format 'xyz' is not supported (supported formats: "
+        f"{formats}); choose another --png\n"
+    )
 
 
 # -- methods --------------------
@@ -144,7 +221,7 @@ def test_bad_arguments_of_the_other_commands(args: tuple[str, ...]):
         (("fedavgm(1)",), "fedavgm: beta must be a number in [0, 1), not 1"),
         (("mean(weights=3)",), "mean: weights must be one of samples, uniform, not 3"),
         (("fedavg(1)",), "fedavg takes no parameters: write fedavg alone"),
-        (("scaffold(1)",), "scaffold: 1 argument given, but it takes none"),
+        (("scaffold(1)",), "scaffold: 1 argument given, but it takes none: leave it out"),
         (("prox(mu=0.1, mu=0.2)",), "cannot read 'prox(mu=0.1, mu=0.2)': mu is given twice; keep one of them"),
         (("prox(0.1, mu=0.2)",), "prox: mu is given twice; keep one of them"),
         (("momentum(0.1)",), "unknown method 'momentum': it is now called fedcm"),
@@ -172,53 +249,124 @@ def test_a_renamed_method_is_answered_with_its_new_name():
     assert refused("methods", "momentum") == "holdfast: unknown method 'momentum': it is now called fedcm\n"
 
 
+NAMES = {
+    "--split": ("split", "classes, dirichlet, given, iid, noise, quantity, shards"),
+    "--data": (
+        "data set",
+        "cifar10, cifar100, cinic10, digits, emnist-letters, fashion-mnist, folder, mnist, tiny-imagenet",
+    ),
+    "--model": (
+        "model",
+        "alexnet, cifar10-cnn, cnn, densenet, googlenet, lenet5, linear, mlp, mnist-cnn, resnet18, resnet34, vgg11, "
+        "vgg9",
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "message"),
     [
-        "fedbug(", "fedbug)", "a++b", "fedbug(0.4", "", " ", "+", "fedbug+", "+fedbug", "fedbug(0.4, 0.5, 0.6, 0.7)",
-        "prox(mu=0.1, mu=0.2)", "prox(0.1, mu=0.2)", "prox(mu=)", "prox(=1)", "prox(mu=0.1, 0.2)", "prox(,)",
-        "prox(0.1 0.2)", "prox[0.1]", "prox(0.1))", "prox(1..2)", "prox('0.1)", "3", "prox 0.1", "prox-", "prox;sam",
-        "prox(\n", "prox(0x10)", "prox(1e999)", "f" * 3000, "prox(" + "9" * 5000 + ")", "prox(" + "[" * 5000,
+        ("fedbug(", "cannot read 'fedbug(': expected a value, found the end"),
+        ("fedbug)", "cannot read 'fedbug)': expected '+' or the end, found ')'"),
+        ("a++b", "cannot read 'a++b': expected a name, found '+'"),
+        ("fedbug(0.4", "cannot read 'fedbug(0.4': expected ',' or ')', found the end"),
+        ("", "cannot read '': expected a name, found the end"),
+        (" ", "cannot read ' ': expected a name, found the end"),
+        ("+", "cannot read '+': expected a name, found '+'"),
+        ("fedbug+", "cannot read 'fedbug+': expected a name, found the end"),
+        ("+fedbug", "cannot read '+fedbug': expected a name, found '+'"),
+        (
+            "fedbug(0.4, 0.5, 0.6, 0.7)",
+            "fedbug: 4 arguments given, but it takes 3 (share, unit, order): leave out the others",
+        ),
+        ("prox(mu=0.1, mu=0.2)", "cannot read 'prox(mu=0.1, mu=0.2)': mu is given twice; keep one of them"),
+        ("prox(0.1, mu=0.2)", "prox: mu is given twice; keep one of them"),
+        ("prox(mu=)", "cannot read 'prox(mu=)': expected a value, found ')'"),
+        ("prox(=1)", "cannot read 'prox(=1)': expected a value, found '='"),
+        (
+            "prox(mu=0.1, 0.2)",
+            "cannot read 'prox(mu=0.1, 0.2)': expected name=value after the first named argument, found '0.2'",
+        ),
+        ("prox(,)", "cannot read 'prox(,)': expected a value, found ','"),
+        ("prox(0.1 0.2)", "cannot read 'prox(0.1 0.2)': expected ',' or ')', found '0.2'"),
+        ("prox[0.1]", "cannot read 'prox[0.1]': expected '+' or the end, found '['"),
+        ("prox(0.1))", "cannot read 'prox(0.1))': expected '+' or the end, found ')'"),
+        ("prox(1..2)", "cannot read 'prox(1..2)': expected a name, a number or one of ( ) [ ] , = +, found '1..2)'"),
+        ("prox('0.1)", 'cannot read "prox(\'0.1)": expected a name, a number or one of ( ) [ ] , = +, found "\'0.1)"'),
+        ("3", "cannot read '3': expected a name, found '3'"),
+        ("prox 0.1", "cannot read 'prox 0.1': expected '+' or the end, found '0.1'"),
+        ("prox-", "unknown method 'prox-'; did you mean prox or fedprox?"),
+        ("prox;sam", "cannot read 'prox;sam': expected a name, a number or one of ( ) [ ] , = +, found ';sam'"),
+        ("prox(\n", "cannot read 'prox(\\n': expected a value, found the end"),
+        ("prox(0x10)", "cannot read 'prox(0x10)': expected a name, a number or one of ( ) [ ] , = +, found '0x10)'"),
+        ("prox(1e999)", "prox: mu must be a number of at least 0, not inf"),
+        ("f" * 3000, f"unknown method {'f' * 40!r}...; known: "),
+        (
+            "prox(" + "9" * 5000 + ")",
+            f"cannot read {'prox(' + '9' * 35!r}...: a number has 5000 digits, at most 100 are allowed",
+        ),
+        ("prox(" + "[" * 5000, f"cannot read {'prox(' + '[' * 35!r}...: lists may be nested at most 20 deep"),
     ],
     ids=lambda text: repr(text[:26]),
-)  # fmt: skip
-@pytest.mark.parametrize("flag", ["method", "--split", "--data", "--model"])
-def test_malformed_expression(text: str, flag: str):
-    args = (text,) if flag == "method" else ("fedavg", flag, text)
-    assert len(refused("run", *FAST, "--", *args) if flag == "method" else refused("run", *FAST, *args)) < 4000
+)
+@pytest.mark.parametrize("flag", ["method", *NAMES])
+def test_malformed_expression(text: str, message: str, flag: str):
+    """What cannot be read is refused in the same words everywhere; the rest names no split, data set or model."""
+    if message.endswith("; known: "):
+        message += method_names()
+    if flag != "method" and not message.startswith("cannot read"):
+        kind, known = NAMES[flag]
+        name = text.partition("(")[0]
+        message = f"unknown {kind} {name[:40]!r}{'...' * (len(name) > 40)}; known: {known}"
+    args = ("--", text) if flag == "method" else ("fedavg", flag, text)
+    assert refused("run", *FAST, *args) == f"holdfast: {message}\n"
 
 
 # -- the config file --------------------
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
-        ("lr = ", "my.toml TOML"),
-        ("lr = 0.1\nlr = 0.2", "TOML"),
-        ("learning_rate = 1", "learning_rate lr"),
-        ("[lr]\nx = 1", "lr"),
-        ('lr = "fast"', "lr fast"),
-        ("rounds = true", "rounds true"),
-        ("rounds = 2.5", "rounds 2.5"),
-        ("rounds = 2024-01-01", "rounds"),
-        ("method = 3", "method"),
-        ("method = ['prox']", "method"),
-        ("augment = 1", "augment"),
-        ("cohort = 2\nparticipation = 0.5", "cohort participation"),
-        ("\0", "TOML"),
-        (b"\xff\xfe", "TOML"),
+        ("lr = ", "the config my.toml is not valid TOML: Invalid value (at end of document); fix the file"),
+        (
+            "lr = 0.1\nlr = 0.2",
+            "the config my.toml is not valid TOML: Cannot overwrite a value (at end of document); fix the file",
+        ),
+        (
+            "learning_rate = 1",
+            "unknown setting 'learning_rate' in my.toml; known: augment, batch, checkpoint_every, clients, "
+            "clip, cohort, compile, convolution, data, data_dir, device, drift, engine, epochs, eval_every, "
+            "graphs, head, lr, lr_decay, method, model, participation, personal, personal_what, precision, "
+            "public, rounds, seed, server_lr, slice, split, states, steps, track, weight_decay, workers",
+        ),
+        ("[lr]\nx = 1", "run: lr must be a number above 0, not {'x': 1}"),
+        ('lr = "fast"', "run: lr must be a number above 0, not fast"),
+        ("rounds = true", "run: rounds must be a whole number of at least 1, not true"),
+        ("rounds = 2.5", "run: rounds must be a whole number of at least 1, not 2.5"),
+        ("rounds = 2024-01-01", "run: rounds must be a whole number of at least 1, not datetime.date(2024, 1, 1)"),
+        ("method = 3", "run: method must be text such as 'fedbug(0.4)+prox', not 3"),
+        ("method = ['prox']", "run: method must be text such as 'fedbug(0.4)+prox', not ['prox']"),
+        ("augment = 1", "run: augment must be true or false, not 1"),
+        ("cohort = 2\nparticipation = 0.5", "cohort and participation exclude each other: set one of them"),
+        ("\x00", "the config my.toml is not valid TOML: Invalid statement (at line 1, column 1); fix the file"),
+        (
+            b"\xff\xfe",
+            "the config my.toml is not valid TOML: 'utf-8' codec can't decode byte 0xff in position 0: "
+            "invalid start byte; fix the file",
+        ),
     ],
     ids=repr,
 )
-def test_bad_config_file(text: str | bytes, words: str):
+def test_bad_config_file(text: str | bytes, message: str):
     Path("my.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    message = refused("run", "--config", "my.toml")
-    for word in words.split():
-        assert word in message
+    assert refused("run", "--config", "my.toml") == f"holdfast: {message}\n"
 
 
 def test_config_file_that_is_not_there():
-    assert "absent.toml" in refused("run", "--config", "absent.toml")
-    assert "here" in (Path("here").mkdir() or refused("run", "--config", "here"))
+    cannot = "holdfast: cannot read the config"
+    Path("here").mkdir()
+    absent = refused("run", "--config", "absent.toml")
+    assert absent == f"{cannot} absent.toml: No such file or directory; check the path\n"
+    assert refused("run", "--config", "here") == f"{cannot} here: Is a directory; check the path\n"
 
 
 # -- the output folder --------------------
@@ -226,22 +374,24 @@ def test_a_finished_run_is_not_overwritten():
     good("run", "fedavg", *TINY, "--out", "here")
     for method in ("fedavg", "prox"):
         message = refused("run", method, *FAST, "--out", "here")
-        assert all(word in message for word in ("here", "finished", "--resume", "--overwrite"))
+        assert message == "holdfast: here already holds a finished run: add --resume or --overwrite\n"
+        assert config("here")["method"] == "fedavg"
 
 
 def test_an_unfinished_run_is_not_overwritten():
     good("run", "fedavg", *TINY, "--out", "here")
     Path("here/summary.json").unlink()
     message = refused("run", "fedavg", *FAST, "--out", "here")
-    assert all(word in message for word in ("here", "--resume", "--overwrite"))
-    assert "finished" not in message.replace("unfinished", "")
+    assert message == "holdfast: here already holds an unfinished run: add --resume or --overwrite\n"
 
 
 @pytest.mark.parametrize("extra", [(), ("--overwrite",)])
 def test_a_folder_of_other_things_is_left_alone(extra: tuple[str, ...]):
     Path("mine").mkdir()
     Path("mine/thesis.tex").write_text("years")
-    assert "mine" in refused("run", "fedavg", *FAST, "--out", "mine", *extra)
+    message = refused("run", "fedavg", *FAST, "--out", "mine", *extra)
+    assert message == "holdfast: mine is not empty and holds no run: choose another --out\n"
+    assert Path("mine/thesis.tex").read_text() == "years"
 
 
 def test_overwriting_leaves_what_is_not_ours():
@@ -255,7 +405,13 @@ def test_overwriting_leaves_what_is_not_ours():
 @pytest.mark.parametrize("extra", [(), ("--overwrite",), ("--resume",)])
 def test_a_file_is_no_folder(out: str, extra: tuple[str, ...]):
     Path("file").write_text("mine")
-    assert "file" in refused("run", "fedavg", *FAST, "--out", out, *extra)
+    message = refused("run", "fedavg", *FAST, "--out", out, *extra)
+    assert message == (
+        f"holdfast: {out} holds no run to resume: check --out\n"
+        if "--resume" in extra
+        else "holdfast: file is a file, not a folder for a run: choose another --out\n"
+    )
+    assert Path("file").read_text() == "mine"
 
 
 def test_a_start_that_was_cut_off_does_not_block_the_folder():
@@ -272,7 +428,7 @@ def test_an_error_in_a_real_process_is_one_line():
     command = [Path(sys.executable).with_name("holdfast"), "run", "fedbug(1.7)"]
     said = subprocess.run(command, capture_output=True, text=True)
     assert (said.returncode, said.stdout) == (2, "")
-    assert said.stderr.count("\n") == 1
+    assert said.stderr == "holdfast: fedbug: share must be a number in [0, 1], not 1.7\n"
     assert not files()
 
 
@@ -350,29 +506,34 @@ def test_a_damaged_checkpoint_is_named_with_the_last_good_round_and_the_advice_w
 ):
     path = damaged / which if isinstance(which, str) else which(damaged)
     damage(path)
-    message = refused("run", "--resume", "--out", "run", "--rounds", "5")
-    assert str(path) in message
-    assert "last good round is 3" in message
-    assert MANIFEST in message
+    assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
+        f"holdfast: {path} is missing or damaged; the last good round is 3: delete {damaged / MANIFEST} to resume "
+        "from it\n"
+    )
     (damaged / MANIFEST).unlink()
     good("run", "--resume", "--out", "run", "--quiet")
     assert facts("run") == facts(sound)
+    assert (damaged / MANIFEST).exists(), "written again"
 
 
 def test_a_lost_file_of_both_checkpoints_leaves_no_good_round(damaged: Path):
     """A client that was not drawn lately has one file for both checkpoints: the older one is no way out."""
     shared = min(n for n in named(damaged, 4) & named(damaged, 3) if "client" in n)
     (damaged / "checkpoint" / shared).unlink()
-    message = refused("run", "--resume", "--out", "run", "--rounds", "5")
-    assert shared in message
-    assert "last good round is 3" not in message
+    assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
+        f"holdfast: {damaged / 'checkpoint' / shared} is missing or damaged and there is no earlier checkpoint: "
+        "start over with --overwrite\n"
+    )
 
 
 @pytest.mark.parametrize("lost", ["checkpoint", "checkpoint/round-*.json"])
 def test_a_lost_checkpoint_does_not_cost_the_history(damaged: Path, lost: str):
     for path in damaged.glob(lost):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    assert "checkpoint" in refused("run", "--resume", "--out", "run", "--rounds", "5")
+    assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
+        f"holdfast: {damaged / 'checkpoint'} holds no checkpoint, though {damaged / 'history.jsonl'} has rounds: "
+        "restore it, or start over with --overwrite\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -394,29 +555,37 @@ def test_a_damaged_history_is_named_with_the_last_good_round(damaged: Path, line
     content = path.read_text().splitlines()
     content[line - 1] = text
     path.write_bytes("\n".join(content).encode("latin-1") + b"\n")
-    message = refused("run", "--resume", "--out", "run", "--rounds", "5")
-    assert str(path) in message
-    assert f"last good round is {line - 1}" in message
+    assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
+        f"holdfast: {path} is damaged at line {line}: the last good round is {line - 1}; {OVER}\n"
+    )
 
 
 @pytest.mark.parametrize("kept", [0, 2])
 def test_a_history_shorter_than_the_checkpoint(damaged: Path, kept: int):
     path = damaged / "history.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
-    message = refused("run", "--resume", "--out", "run", "--rounds", "5")
-    assert str(path) in message
-    assert f"round {kept}" in message
+    assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
+        f"holdfast: {path} ends at round {kept}, its last good round, but the checkpoint is of round 4: {OVER}\n"
+    )
+    assert len(lines(damaged)) == kept, "nothing was cut or added"
 
 
 def test_a_history_that_is_gone(damaged: Path):
-    (damaged / "history.jsonl").unlink()
-    assert "history.jsonl" in refused("run", "--resume", "--out", "run", "--rounds", "5")
+    path = damaged / "history.jsonl"
+    path.unlink()
+    message = refused("run", "--resume", "--out", "run", "--rounds", "5")
+    assert message == f"holdfast: cannot read {path}: No such file or directory; {OVER}\n"
 
 
-@pytest.mark.parametrize("text", ["lr = ", "nonsense = 1"])
-def test_a_damaged_config_of_a_run(damaged: Path, text: str):
-    (damaged / "config.toml").write_text(text)
-    assert "config.toml" in refused("run", "--resume", "--out", "run")
+def test_a_damaged_config_of_a_run(damaged: Path):
+    path = damaged / "config.toml"
+    path.write_text("lr = ")
+    assert refused("run", "--resume", "--out", "run") == (
+        f"holdfast: the config {path} is not valid TOML: Invalid value (at end of document); fix the file\n"
+    )
+    path.write_text("rond = 1")
+    message = refused("run", "--resume", "--out", "run")
+    assert message == f"holdfast: unknown setting 'rond' in {path}; did you mean rounds or personal?\n"
 
 
 def test_a_checkpoint_of_another_model():
@@ -424,7 +593,10 @@ def test_a_checkpoint_of_another_model():
     federation = holdfast.federate(data, "iid", clients=3)
     holdfast.run("scaffold", federation, nn.Sequential(nn.Linear(4, 2)), rounds=2, out="here")
     wider = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
-    with pytest.raises(HoldfastError, match=r"10 parameters.* 23"):
+    with raises_exactly(
+        f"{Path('here/checkpoint/server-000002.safetensors')} holds a model of 10 parameters (torch.float32), but this "
+        "run's model has 23 (torch.float32): resume with the model it was started with"
+    ):
         holdfast.run("scaffold", federation, wider, rounds=3, out="here", resume=True)
 
 
@@ -447,25 +619,41 @@ class Says(nn.Module):
         return self.spoil(self.head(x.flatten(1)))
 
 
+FAILS = "the model fails on a batch of shape (2, 1, 4, 4): {}; choose a model for this data"
+NO_LOGITS = "the model returns {} for 2 samples, expected logits of shape (2, 3); change its last layer"
+NO_LINEAR = (
+    "the model's output is not that of a linear layer; return the logits of a last nn.Linear, without a softmax "
+    "after it"
+)
+
+
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "message"),
     [
-        (Says(lambda y: y, classes=2), r"\(2, 2\).*\(2, 3\)"),
-        (Says(lambda y: y[:, None]), r"\(2, 1, 3\).*\(2, 3\)"),
-        (Says(lambda y: y.mean()), r"\(\).*\(2, 3\)"),
-        (Says(lambda y: (y, y)), "tuple.*logits"),
-        (Says(lambda y: None), "NoneType.*logits"),
-        (nn.Linear(7, 3), r"\(2, 1, 4, 4\)"),
-        (Says(lambda y: y.softmax(1)), "linear"),
-        (nn.Sequential(nn.Conv2d(1, 3, 4), nn.Flatten()), "linear"),
-        (Says(lambda y: {}["absent"]), "absent"),
+        (Says(lambda y: y, classes=2), NO_LOGITS.format("shape (2, 2)")),
+        (Says(lambda y: y[:, None]), NO_LOGITS.format("shape (2, 1, 3)")),
+        (Says(lambda y: y.mean()), NO_LOGITS.format("shape ()")),
+        (Says(lambda y: (y, y)), NO_LOGITS.format("a tuple")),
+        (Says(lambda y: None), NO_LOGITS.format("None")),
+        (
+            nn.Linear(7, 3),
+            FAILS.format("RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x4 and 7x3)"),
+        ),
+        (Says(lambda y: y.softmax(1)), NO_LINEAR),
+        (nn.Sequential(nn.Conv2d(1, 3, 4), nn.Flatten()), NO_LINEAR),
+        (Says(lambda y: {}["absent"]), FAILS.format("KeyError: 'absent'")),
     ],
 )
-def test_a_model_that_does_not_give_logits(model: nn.Module, words: str):
-    with pytest.raises(HoldfastError, match=words) as caught:
+def test_a_model_that_does_not_give_logits(model: nn.Module, message: str):
+    with raises_exactly(message):
         holdfast.run("fedavg", images(), model, rounds=1, out="here")
-    assert "\n" not in str(caught.value)
     assert not files()
+
+
+STATISTICS = (
+    "the model's layer '1' ({}) uses running or batch statistics, which federated averaging corrupts; convert the "
+    "model with holdfast.to_groupnorm(module)"
+)
 
 
 def normed(norm: nn.Module) -> nn.Module:
@@ -475,9 +663,8 @@ def normed(norm: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d(4), nn.InstanceNorm2d(4, affine=True, track_running_stats=True)])
 @pytest.mark.parametrize("engine", ["loop", "vector"])
 def test_running_statistics_are_refused_and_the_converted_model_runs(norm: nn.Module, engine: str):
-    with pytest.raises(HoldfastError, match="to_groupnorm") as caught:
+    with raises_exactly(STATISTICS.format(type(norm).__name__)):
         holdfast.run("fedavg", images(), normed(norm), rounds=1, out="here")
-    assert "'1'" in str(caught.value)
     assert not files()
     result = holdfast.run("fedavg", images(), holdfast.to_groupnorm(normed(norm)), rounds=1, engine=engine)
     assert np.isfinite(result.history[0].train_loss)
@@ -485,7 +672,7 @@ def test_running_statistics_are_refused_and_the_converted_model_runs(norm: nn.Mo
 
 def test_statistics_of_the_batch_are_refused():
     """Without running statistics a sample's output depends on its batch, and on its padding."""
-    with pytest.raises(HoldfastError, match="to_groupnorm"):
+    with raises_exactly(STATISTICS.format("BatchNorm2d")):
         holdfast.run("fedavg", images(), normed(nn.BatchNorm2d(4, track_running_stats=False)), rounds=1)
 
 
@@ -495,16 +682,24 @@ def test_statistics_of_the_batch_are_refused():
 def test_data_that_are_not_finite(value: float, which: str):
     arrays = {"x": X.clone(), "y": Y, "test_x": X.clone(), "test_y": Y}
     arrays[which][7, 0, 1, 2] = value
-    with pytest.raises(HoldfastError, match=r"(?i)nan.*sample 7"):
+    with raises_exactly(f"{which} has 1 NaN or infinite number, first in sample 7; clean it"):
         holdfast.from_arrays(**arrays)
     data = replace(holdfast.from_arrays(X, Y, X, Y), **{which: arrays[which]})
-    with pytest.raises(HoldfastError, match=r"(?i)nan.*sample 7"):
+    name = {"x": "training", "test_x": "test"}[which]
+    with raises_exactly(f"the {name} data of arrays has NaN or infinite numbers, first in sample 7; clean it"):
         holdfast.federate(data, "iid", clients=3)
 
 
-@pytest.mark.parametrize(("y", "words"), [(torch.full((90,), -1), "-1"), (Y[:50], "50.*90"), (Y / 2, "integers")])
-def test_bad_labels(y: Tensor, words: str):
-    with pytest.raises(HoldfastError, match=words):
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (torch.full((90,), -1), "y must be integers from 0 to 2**63 - 1, not -1 to -1; number them from 0"),
+        (Y[:50], "y has 50 entries and x has 90; give one label or group per sample"),
+        (Y / 2, "y must be integers 0, 1, 2, ..., not float32; convert them first"),
+    ],
+)
+def test_bad_labels(y: Tensor, message: str):
+    with raises_exactly(message):
         holdfast.from_arrays(X, y)
 
 
@@ -516,7 +711,8 @@ def test_bad_labels(y: Tensor, words: str):
 def test_what_a_federation_has_decided_cannot_be_set(setting: dict[str, object]):
     """Silently ignored it would stand in the config of a run that it did not touch."""
     federation = holdfast.federate(holdfast.from_arrays(X, Y), "dirichlet(1)", clients=3)
-    with pytest.raises(HoldfastError, match=next(iter(setting))):
+    (name,) = setting
+    with raises_exactly(f"{name} is decided by the federation: leave it out, or pass it to federate()"):
         holdfast.run("fedavg", federation, Says(lambda y: y), rounds=1, out="here", **setting)
     assert not files()
 
@@ -578,7 +774,9 @@ def test_the_command_line_reports_the_client_and_its_state_stays():
     some = ("--cohort", "6", "--rounds", "3", "--out", "here")
     said = good("run", "toy-spoil(client=1, start=2)", *FAST, *some)
     assert [line["skipped"] for line in lines("here")] == [[], [1], [1]]
-    assert said.err.count("client 1") == 2
+    for t in (2, 3):
+        assert said.err.count(f"round {t}: skipped the update of client 1, which is not finite\n") == 1
+    assert said.err.count("client 1,") == 2
     assert spoiled(0)[-1] == 3
     assert spoiled(1)[-1] == 1
 
@@ -588,8 +786,7 @@ def test_when_no_update_is_finite_the_run_stops_and_keeps_its_last_checkpoint(en
     some = (*TINY, "--engine", engine, "--rounds", "5", "--out")
     said = call("run", "toy-spoil(start=3)", *some, "here")
     assert (said.code, said.out) == (1, "")
-    assert said.err.count("\n") == 1
-    assert "round 3" in said.err
+    assert said.err == "holdfast: round 3: no client's update is finite; lower --lr, or add --clip\n"
     assert len(lines("here")) == 2
     assert not Path("here/summary.json").exists()
     assert max(Path("here/checkpoint").glob("round-*.json")).name == "round-000002.json"
@@ -602,7 +799,7 @@ def test_when_no_update_is_finite_the_run_stops_and_keeps_its_last_checkpoint(en
 def test_a_learning_rate_that_is_far_too_large_ends_with_exit_code_1():
     said = call("run", "fedavg", *TINY, "--model", "mlp", "--lr", "1e30", "--out", "here")
     assert said.code == 1
-    assert "lr" in said.err
+    assert said.err == "holdfast: round 1: no client's update is finite; lower --lr, or add --clip\n"
 
 
 def test_the_history_is_json_even_when_losses_are_not_finite():
@@ -644,12 +841,15 @@ def test_nobody_has_samples():
     empty = replace(
         federation, deal=replace(federation.deal, index=federation.deal.index[:0], offsets=np.zeros(3, int))
     )
-    with pytest.raises(HoldfastError, match="no client"):
+    with raises_exactly("no client has any samples: check the split"):
         holdfast.run("fedavg", empty, nn.Linear(4, 2), rounds=1, out="here")
     assert not files()
 
 
 def test_config_of_a_refused_resume_is_untouched():
     good("run", "fedavg", *TINY, "--out", "here")
-    refused("run", "prox", "--resume", "--out", "here")
+    assert refused("run", "prox", "--resume", "--out", "here") == (
+        "holdfast: the run to resume has method = fedavg, not prox: leave that setting out, or start over with "
+        "--overwrite\n"
+    )
     assert config("here")["method"] == "fedavg"

@@ -607,7 +607,10 @@ def test_the_notes_explain_seconds_and_ratios():
             "fedbug(0.4) and fedbug(share=0.4) are the same method: leave one out",
         ),
         (("fedavg", "--seeds", "0"), "seeds must be a whole number of at least 1, not 0"),
-        (("fedavg", "--seeds", "x"), "Invalid value for '--seeds': 'x' is not a valid integer."),
+        (
+            ("fedavg", "--seeds", "x"),
+            "invalid value for '--seeds': 'x' is not a valid integer; see: holdfast compare --help",
+        ),
         (("fedavg", "--first-seed", "-1"), "first_seed must be a whole number of at least 0, not -1"),
         (("fedavg", "--jobs", "0"), "jobs must be a whole number of at least 1, not 0"),
         (("fedavg", "--targets", "1.5"), "a target must be an accuracy in (0, 1], such as 0.8, not 1.5"),
@@ -636,17 +639,25 @@ def test_bad_input_is_one_line_before_anything_runs(args: tuple[str, ...], said:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("fedavgg",), "did you mean fedavg"),
-        (("fedavg", "--sweep", "lrr=1"), "did you mean lr"),
-        (("fedavg", "--sweep", "lr=-1"), "lr must be a number above 0"),
-        (("fedavg", "--sweep", "lr=0.1,fast"), "lr must be a number"),
-        (("fedavg", "fedbug+scaffold+fedbug"), " twice in the sum: keep one"),
-        (("fedavg", "fnr"), "fnr needs public data: "),
-        (("fedavg", "fedavgm", "--server-lr", "2"), "--server-lr 2 does nothing: "),
+        (("fedavgg",), "unknown method 'fedavgg'; did you mean fedavg, fedagg or fedavgm?"),
+        (("fedavg", "momentum(0.2)"), "unknown method 'momentum': it is now called fedcm"),
+        (("fedavg", "--sweep", "lrr=1"), "unknown setting 'lrr'; did you mean lr?"),
+        (("fedavg", "--sweep", "lr=-1"), "run: lr must be a number above 0, not -1.0"),
+        (("fedavg", "--sweep", "lr=0.1,fast"), "run: lr must be a number above 0, not fast"),
+        (("fedavg", "fedbug+scaffold+fedbug"), "fedbug appears twice in the sum: keep one of them"),
+        (
+            ("fedavg", "fnr"),
+            "fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)",
+        ),
+        (
+            ("fedavg", "fedavgm", "--server-lr", "2"),
+            "--server-lr 2 has no effect: fedavgm makes the server step itself; leave the flag out (see: holdfast "
+            "methods fedavgm)",
+        ),
     ],
-)  # whole messages: in the tests of methods and settings
+)
 def test_bad_methods_and_settings_are_found_before_anything_runs(args: tuple[str, ...], said: str):
-    assert said in refused("compare", *args, "--out", "here")
+    assert refused("compare", *args, "--out", "here") == f"holdfast: {said}\n"
     assert not Path("here").exists()
 
 

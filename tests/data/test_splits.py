@@ -364,7 +364,8 @@ def test_100_000_clients_on_50_000_samples(split):
         (
             "shards(30)",
             5,
-            "shards(s=30): 5 clients need 150 shards, but there are only 100 samples; use at most 3 clients",
+            "shards(s=30): 5 clients need 150 shards, but there are only 100 samples; "
+            "use fewer shards, or at most 3 clients",
         ),
         ("classes(11)", 5, "classes(n=11): the data has only 10 classes; use n of at most 10"),
         (
@@ -396,7 +397,7 @@ def test_errors_name_the_offender_and_the_remedy(split, clients, message):
     [
         ("dirichlet(0)", "alpha must be a number"),
         ("dirichlet", "alpha is needed"),
-        ("shards(0)", "s must be a whole number at least 1"),
+        ("shards(0)", "s must be a whole number of at least 1"),
         ("noise(0.1, mask=2)", r"mask must be a number in \[0, 1\]"),
         ("noise(0.1, spread=wild)", "one of fixed, ramp, ramp-from-clean, drawn"),
         ("dirichle(0.3)", "did you mean dirichlet"),

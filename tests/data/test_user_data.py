@@ -301,7 +301,7 @@ def test_hugging_face() -> None:
 
 
 def test_hugging_face_columns_that_are_not_there() -> None:
-    with pytest.raises(HoldfastError, match="unknown column of the data set 'img'; did you mean image"):
+    with pytest.raises(HoldfastError, match="unknown column 'img' of the data set; did you mean image"):
         from_huggingface(table(4), image="img")
     with pytest.raises(HoldfastError, match="unknown column of the data set 'user'"):
         from_huggingface(table(4), client="user")

@@ -1,4 +1,4 @@
-"""``holdfast deploy``: what it writes, and what it refuses before anything is started."""
+"""``holdfast deploy``: what it writes, and what it refuses before it starts anything."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from helpers.places import ROOT
 from holdfast import HoldfastError
-from holdfast.cli.deploy import DEALT, SIMULATED, command, split
+from holdfast.cli.deploy import command, separate
 from holdfast.cli.deployment_progress import DeploymentProgress
-from holdfast.flower.app import known
+from holdfast.cli.run import command as run_command
+from holdfast.flower.app import config_values
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
-from holdfast.method.config import FIELDS, Config
+from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.config_text import setting_from_text
 
 
@@ -26,8 +27,9 @@ def deploy(*words):
     return CliRunner().invoke(command, [str(w) for w in words])
 
 
-def refused(*words):
-    result = deploy(*words)
+def refused(*words, by=command):
+    """Return the error with which a command ends."""
+    result = CliRunner().invoke(by, [str(w) for w in words])
     assert isinstance(result.exception, HoldfastError), result.output
     return str(result.exception)
 
@@ -81,14 +83,14 @@ def test_init_writes_every_setting_and_reads_back_the_same_run(flags, tmp_path):
     words = [str(app), "--method", "prox(0.01)+fedbug(0.4)", *map(str, flags)]
     assert deploy("init", *words).exit_code == 0
     asked = command.commands["init"].make_context("init", words)
-    terms, values = split({k: v for k, v in asked.params.items() if k in {*FIELDS, *DEPLOYMENT_FIELDS}})
+    deployment, values = separate({k: v for k, v in asked.params.items() if k in {*FIELDS, *DEPLOYMENT_FIELDS}})
     found = settings(app)
-    assert Config(**known(found)) == Config(**{"clients": terms.nodes or 3} | values)
-    assert DeploymentSettings.known(found) == terms
+    assert Config(**config_values(found)) == Config(**{"clients": deployment.nodes or 3} | values)
+    assert DeploymentSettings.among(found) == deployment
     text = (app / "pyproject.toml").read_text()
     for name, field in (FIELDS | DEPLOYMENT_FIELDS).items():
         lines = re.findall(rf"^(?:# )?{name} =.*$", text, re.MULTILINE)
-        left_out = name in SIMULATED or ("own" in flags and name in DEALT)
+        left_out = name in with_role("simulation") or ("own" in flags and name in with_role("named data"))
         assert len(lines) == (not left_out), name
         assert all(field.metadata["doc"] in line for line in lines)
         assert all(line.startswith("# ") == (name not in found) for line in lines)
@@ -106,23 +108,46 @@ def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
     assert 'samples="/path' in (app / "README.md").read_text()
 
 
-def test_init_refuses_what_would_not_run(tmp_path):
+def test_settings_that_an_app_does_not_have():
+    assert set(with_role("simulation")) == {"engine", "personal", "personal_what"}
+    assert set(with_role("named data")) == {"split", "data_dir", "public"}
+    assert set(with_role("node")) == {"data_dir", "device"}
+
+
+OWN = ("--data", "own", "--classes", 4)
+ONLY_NAMED = "is only for a data set by name, and with --data own each node has its own: leave it out"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "fedavgg"], "unknown method 'fedavgg'; did you mean fedavg, fedagg or fedavgm?"),
+        (
+            ["--method", "fedavg", "--classes", 4],
+            "--classes is only for --data own, and digits has its own: leave it out",
+        ),
+        (
+            ["--method", "fedavg", "--data", "own"],
+            "deploy init needs --classes N; see: holdfast deploy init --help",
+        ),
+        (["--method", "fedavg", *OWN, "--split", "iid"], f"--split {ONLY_NAMED}"),
+        (["--method", "fedavg", *OWN, "--data-dir", "x"], f"--data-dir {ONLY_NAMED}"),
+        (["--method", "fedavg", *OWN, "--public", "0.1"], f"--public {ONLY_NAMED}"),
+    ],
+)
+def test_init_refuses_what_would_not_run(words, message, tmp_path):
     app = tmp_path / "app"
-    assert "did you mean fedavg" in refused("init", app, "--method", "fedavgg")
-    assert "--classes is for --data own; digits has its own" in refused(
-        "init", app, "--method", "fedavg", "--classes", 4
-    )
-    assert "needs --classes N" in refused("init", app, "--method", "fedavg", "--data", "own")
-    assert "each node has its own" in refused(
-        "init", app, "--method", "fedavg", "--data", "own", "--classes", 4, "--split", "iid"
-    )
-    assert "--data-dir is for a data set by name" in refused(
-        "init", app, "--method", "fedavg", "--data", "own", "--classes", 4, "--data-dir", "x"
-    )
+    assert refused("init", app, *words) == message
     assert not app.exists()
+
+
+def test_init_writes_only_into_an_empty_folder(tmp_path):
+    app = tmp_path / "app"
     app.mkdir()
     (app / "x").write_text("")
-    assert "not empty" in refused("init", app, "--method", "fedavg")
+    message = "exists and is not an empty folder: choose another folder"
+    assert refused("init", app, "--method", "fedavg") == f"{app} {message}"
+    assert refused("init", app / "x", "--method", "fedavg") == f"{app / 'x'} {message}"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +161,7 @@ def test_init_refuses_what_would_not_run(tmp_path):
         (["keys", "--host", "x"], "keys needs FOLDER"),
     ],
 )
-def test_all_that_is_missing_is_said_at_once(words, needs, tmp_path, monkeypatch):
+def test_everything_that_is_missing_is_named_at_once(words, needs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert refused(*words) == f"deploy {needs}; see: holdfast deploy {words[0]} --help"
     assert not any(tmp_path.iterdir())
@@ -144,18 +169,18 @@ def test_all_that_is_missing_is_said_at_once(words, needs, tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("name", "option"), [("init", "--method"), ("keys", "--host")])
 def test_help_names_what_is_required(name, option):
-    said = deploy(name, "--help").output
-    assert f"{name} [OPTIONS] FOLDER\n" in said
-    assert "[required]" in " ".join(said.partition(option)[2].split())[:120]
+    text = deploy(name, "--help").output
+    assert f"{name} [OPTIONS] FOLDER\n" in text
+    assert "[required]" in " ".join(text.partition(option)[2].split())[:120]
 
 
 def test_the_end_of_a_local_run_says_how_to_see_it(tmp_path, capsys):
     out = tmp_path / "my runs"
     summary = {"rounds": 2, "final_accuracy": None}
-    with DeploymentProgress(Config(), out, nodes=3, quiet=False, resume=False) as follow:
+    with DeploymentProgress(Config(), out, nodes=3, quiet=False, resume=False) as progress:
         pass
-    follow.end(summary)
-    assert capsys.readouterr().err.endswith(f"the run is in {out}; see it: holdfast report '{out}'\n")
+    progress.end(summary)
+    assert capsys.readouterr().err.endswith(f"the run is in {out}; to see it: holdfast report '{out}'\n")
 
 
 def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
@@ -170,34 +195,101 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
     key = load_ssh_private_key((folder / "node-1").read_bytes(), None)
     assert key.public_key() == load_ssh_public_key((folder / "node-1.pub").read_bytes())
-    assert "never written over" in refused("keys", folder, "--host", "x")
+    message = f"{folder} is not empty, and keys are never overwritten: choose another folder"
+    assert refused("keys", folder, "--host", "x") == message
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "message"),
     [
-        (["fedavgg"], "did you mean fedavg"),
-        (["fedavg", "--auth"], "--auth needs --tls"),
-        (["fedavg", "--min-clients", "9"], "more than the cohort"),
-        (["fedavg", "--nodes", "3", "--clients", "2"], "3 nodes for 2 clients"),
-        (["fedavg", "--on-failure", "shrug"], "one of continue, retry"),
-        (["fedavg", "--personal", "2"], "is for simulation"),
-        (["fnr"], "needs public data"),
-        (["--resume"], "--resume needs --out"),
-        (["fedavg", "--data", "digitz"], "did you mean digits"),
+        (["fedavgg"], "unknown method 'fedavgg'; did you mean fedavg, fedagg or fedavgm?"),
+        (["fedavg", "--auth"], "--auth needs encrypted links: add --tls"),
+        (
+            ["fedavg", "--min-clients", "9"],
+            "min_clients 9 is larger than the cohort of 2: lower --min-clients, or raise --cohort",
+        ),
+        (
+            ["fedavg", "--nodes", "3", "--clients", "2"],
+            "3 nodes are more than the 2 clients, and every node needs one: lower --nodes, or raise --clients",
+        ),
+        (["fedavg", "--on-failure", "shrug"], "deploy: on_failure must be one of continue, retry, not shrug"),
+        (["fedavg", "--personal", "2"], "personal fine-tuning works only in simulation: leave out --personal"),
+        (["fnr"], "fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)"),
+        (["--resume"], "--resume needs --out, the folder of the run"),
+        (["--resume", "--out", "x", "--overwrite"], "--resume and --overwrite exclude each other"),
+        (["fedavg", "--data", "digitz"], "unknown data set 'digitz'; did you mean digits?"),
     ],
 )
-def test_local_refuses_bad_settings_before_it_starts_anything(words, why, monkeypatch):
+def test_local_refuses_bad_settings_before_it_starts_anything(words, message, monkeypatch):
     monkeypatch.setattr("holdfast.flower.processes.Processes.start", lambda *_: pytest.fail("it started something"))
-    assert why in refused("local", *words)
+    assert refused("local", *words) == message
 
 
-def test_local_keeps_a_run_that_is_there(tmp_path):
-    (tmp_path / "notes").write_text("")
-    assert "is not empty and holds no run" in refused("local", "fedavg", "--out", tmp_path)
-    (tmp_path / "config.toml").write_text("")
-    assert "already holds a run" in refused("local", "fedavg", "--out", tmp_path)
-    assert "is a file" in refused("local", "fedavg", "--out", tmp_path / "notes")
+class Started(Exception):
+    """The command has passed all checks."""
+
+
+@pytest.fixture
+def never_starts(monkeypatch):
+    def stop(*_):
+        raise Started
+
+    monkeypatch.setattr("holdfast.flower.local_cluster.deploy", stop)
+
+
+def write_leftovers(out):
+    """What a start that was killed leaves behind: the history is there, the config is not."""
+    out.mkdir()
+    (out / "history.jsonl").write_text("")
+    (out / "config.toml.part").write_text("rounds =")
+
+
+def write_foreign_folder(out):
+    out.mkdir()
+    (out / "notes").write_text("")
+
+
+def write_run(out):
+    out.mkdir()
+    (out / "config.toml").write_text("")
+
+
+def write_finished_run(out):
+    write_run(out)
+    (out / "summary.json").write_text("{}")
+
+
+NO_RUN = "is not empty and holds no run: choose another --out"
+HOLDS = "already holds a {} run: add --resume or --overwrite"
+
+
+@pytest.mark.parametrize(
+    ("write", "message", "with_overwrite"),
+    [
+        (write_leftovers, NO_RUN, None),
+        (write_foreign_folder, NO_RUN, NO_RUN),
+        (write_run, HOLDS.format("started"), None),
+        (write_finished_run, HOLDS.format("finished"), None),
+        (lambda out: out.write_text(""), *["is a file, not a folder for a run: choose another --out"] * 2),
+        (lambda out: None, None, None),
+    ],
+    ids=["leftovers", "foreign folder", "run", "finished run", "file", "nothing"],
+)
+@pytest.mark.usefixtures("never_starts")
+def test_local_uses_the_same_folders_as_run(write, message, with_overwrite, tmp_path):
+    """``deploy local`` and ``run`` refuse the same folders with the same words, with and without --overwrite."""
+    out = tmp_path / "run"
+    small = ["fedavg", "--clients", 3, "--rounds", 1, "--epochs", 1, "--model", "linear", "--out", out]
+    write(out)
+    for flags, expected in (([], message), (["--overwrite"], with_overwrite)):
+        if expected is None:
+            assert isinstance(deploy("local", *small, *flags).exception, Started)
+            if flags:
+                done = CliRunner().invoke(run_command, [str(w) for w in [*small, *flags]])
+                assert done.exit_code == 0, done.output
+        else:
+            assert refused("local", *small, *flags) == f"{out} {expected}"
+            assert refused(*small, *flags, by=run_command) == f"{out} {expected}"
 
 
 def documented():
@@ -212,14 +304,14 @@ def test_the_documented_commands_are_understood(words, tmp_path, monkeypatch):
     if words[0] == "local":
         with command.commands["local"].make_context("local", words[1:]) as context:
             flags = {k: v for k, v in context.params.items() if k in {*FIELDS, *DEPLOYMENT_FIELDS}}
-            split(flags)
+            separate(flags)
     else:
         result = deploy(*words)
         assert result.exit_code == 0, result.output
         assert (tmp_path / words[1]).is_dir()
 
 
-def test_the_terms_of_the_documentation_are_those_of_the_command():
+def test_the_documented_settings_and_defaults_are_those_of_the_command():
     text = (ROOT / "docs" / "deploy.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| `?([\w.]+)`? \|", text, re.MULTILINE))
     assert {name: setting_from_text(name, value, DEPLOYMENT_FIELDS) for name, value in rows.items()} == {

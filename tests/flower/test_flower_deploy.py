@@ -1,6 +1,6 @@
 """Real processes on the loopback: a SuperLink, SuperNodes and a run; some of them are killed.
 
-Flower's nodes look for messages every 3 s and start a process for each, so that a round takes many seconds.
+Flower's nodes poll for messages every 3 s and start a process for each, so that a round takes many seconds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sklearn.datasets import load_digits
 
 from holdfast import run
 from holdfast.flower import certificates
-from holdfast.flower.local_cluster import LinkSecurity, LocalCluster, deploy
-from holdfast.flower.processes import family
+from holdfast.flower.local_cluster import ClusterOptions, LinkSecurity, LocalCluster, deploy
+from holdfast.flower.processes import ancestors
 from holdfast.method.config import Config
 from holdfast.runs.history import read_history
 
@@ -31,7 +31,7 @@ HOLDFAST = [sys.executable, "-m", "holdfast"]
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    """Temporary files go to a folder of the test, by which its processes are known; none may be left."""
+    """Temporary files go to a folder of the test; no process that uses it may be left at the end."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     yield tmp_path
@@ -39,7 +39,7 @@ def work(tmp_path, monkeypatch):
 
 
 def left_over(folder):
-    """Processes whose environment names a folder."""
+    """Return the processes whose Flower home is in a folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -70,9 +70,9 @@ def same(found, expected):
 
 
 def kill(local, name):
-    """SIGKILL to one of the processes and all that it has started."""
+    """Kill one of the processes and everything it has started."""
     root = local.processes.running[name].pid
-    for pid in {root, *(pid for pid, parents in family().items() if root in parents)}:
+    for pid in {root, *(pid for pid, parents in ancestors().items() if root in parents)}:
         os.kill(pid, signal.SIGKILL)
 
 
@@ -81,7 +81,7 @@ def test_two_trips_over_tls_with_keys_and_intruders_refused(work):
     intruders = {}
 
     def on_start(local):
-        certificates.node_key(work / "unknown")
+        certificates.make_node_key(work / "unknown")
         command = local.node_command(0, work / "unknown")
         secret = command.index("--auth-supernode-private-key")
         open_link = [w for w in command[:secret] if w not in ("--root-certificates", str(local.certs / "ca.crt"))]
@@ -96,15 +96,15 @@ def test_two_trips_over_tls_with_keys_and_intruders_refused(work):
     def on_wait():
         codes.update({name: p.poll() for name, p in intruders.items()})
 
-    terms = {"timeout": 120.0}
-    deploy(settings("fnr(epochs=1)", **how) | terms, out, 2, LinkSecurity(tls=True, auth=True), 0, on_start, on_wait)
+    options = ClusterOptions(out, 2, LinkSecurity(tls=True, auth=True), on_start=on_start, on_wait=on_wait)
+    deploy(settings("fnr(epochs=1)", **how) | {"timeout": 120.0}, options)
     assert all(codes.values()), codes  # each ended by itself, with an error
     same(history(out), run("fnr(epochs=1)", engine="loop", **SMALL | how).history)
     assert json.loads((out / "summary.json").read_text())["failed_updates"] == 0
 
 
 def test_a_node_killed_in_mid_round_and_the_server_killed_between_rounds(work):
-    """The round goes on without the node; it comes back under a new id, with its state; the server resumes."""
+    """The round continues without the node; it returns under a new id, with its state; the server resumes."""
     out, done = work / "run", []
     places = {}
 
@@ -122,7 +122,8 @@ def test_a_node_killed_in_mid_round_and_the_server_killed_between_rounds(work):
             kill(local, "superlink")
             done.append("server")
 
-    deploy(settings("scaffold", rounds=4) | {"timeout": 40.0}, out, 2, LinkSecurity(), 1, on_start, on_wait)
+    options = ClusterOptions(out, 2, restarts=1, on_start=on_start, on_wait=on_wait)
+    deploy(settings("scaffold", rounds=4) | {"timeout": 40.0}, options)
     assert done == ["node", "server"]
     found = history(out)
     assert [list(r.failed) for r in found] == [[], [1], [], []]
@@ -206,6 +207,6 @@ def test_stopping_leaves_no_process_behind(work, how):
         time.sleep(0.2)
     assert len(left_over(work)) >= 3
     process.send_signal(how)
-    _, said = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said.strip().endswith("holdfast: stopped")
+    assert stderr.strip().endswith("holdfast: stopped")

@@ -1,4 +1,4 @@
-"""When nodes fail: the round goes on or is asked again, states stay consistent, and the history says what happened."""
+"""When nodes fail: the round continues or is retried, states stay consistent, and the history says what happened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from helpers.flower_toys import SMALL, MemoryGrid, on_grid
 from holdfast import run
-from holdfast.flower.messages import ENROL, TRAIN, TooFew
+from holdfast.flower.messages import ENROL, TRAIN, TooFewClients
 from holdfast.flower.node_states import NodeStates
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history
@@ -21,10 +21,10 @@ def grid_with(trouble, method="fedavg", nodes=4, **settings):
     return MemoryGrid({**SMALL, **ALL, **settings, "method": method}, nodes, trouble)
 
 
-def about(question, round, client):
+def about(request, round, client):
     """Whether a message is the local training of this client in this round."""
-    numbers = question.content["numbers"]
-    return question.metadata.message_type == TRAIN and numbers["round"] == round and client in numbers["clients"]
+    numbers = request.content["numbers"]
+    return request.metadata.message_type == TRAIN and numbers["round"] == round and client in numbers["clients"]
 
 
 def changed(reply, **arrays):
@@ -36,10 +36,10 @@ def changed(reply, **arrays):
 
 
 def reply_to(reply):
-    """A message with the metadata of the question that a reply answers."""
-    question = Message(RecordDict(), dst_node_id=reply.metadata.src_node_id, message_type=reply.metadata.message_type)
-    question.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
-    return question
+    """A message with the metadata of the request that a reply answers."""
+    request = Message(RecordDict(), dst_node_id=reply.metadata.src_node_id, message_type=reply.metadata.message_type)
+    request.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
+    return request
 
 
 def same(found, expected):
@@ -49,13 +49,13 @@ def same(found, expected):
     torch.testing.assert_close(found.w, expected.w, rtol=1e-4, atol=1e-5)
 
 
-def test_a_round_goes_on_without_a_client_and_weights_are_renormalised():
+def test_a_round_continues_without_a_client_and_weights_are_renormalised():
     seen = {}
 
-    def trouble(question, reply):
-        if about(question, 1, 2):
+    def trouble(request, reply):
+        if about(request, 1, 2):
             return None
-        if question.metadata.message_type == TRAIN:
+        if request.metadata.message_type == TRAIN:
             numbers, arrays = reply.content["numbers"], reply.content["arrays"]
             (client,), (n,) = numbers["clients"], numbers["n"]
             seen[client] = n, torch.from_numpy(arrays[f"{client}/delta"].numpy())
@@ -74,9 +74,9 @@ def test_a_round_goes_on_without_a_client_and_weights_are_renormalised():
 def test_a_late_reply_is_asked_for_again_and_changes_nothing():
     late = []
 
-    def trouble(question, reply):
-        if about(question, 2, 1) and not late:
-            late.append(question)
+    def trouble(request, reply):
+        if about(request, 2, 1) and not late:
+            late.append(request)
             return None
         return reply
 
@@ -90,60 +90,77 @@ def test_a_client_that_raises_is_left_out_and_its_neighbour_is_not(monkeypatch):
 
     real = Simulation.train
 
-    def train(self, job, ids):
-        if int(job.round) == 2 and 3 in ids.tolist() and len(ids) == 1:
+    def train(self, broadcast, ids):
+        if int(broadcast.round) == 2 and 3 in ids.tolist() and len(ids) == 1:
             raise RuntimeError("out of\nmemory")
-        return real(self, job, ids)
+        return real(self, broadcast, ids)
 
     monkeypatch.setattr(Simulation, "train", train)
-    result = on_grid("fedavg", grid_with(lambda q, r: r, nodes=2), nodes=2, **ALL)
+    result = on_grid("fedavg", grid_with(lambda request, reply: reply, nodes=2), nodes=2, **ALL)
     assert [r.failed for r in result.history] == [{}, {3: "it raised RuntimeError: out of memory"}, {}]
 
 
+FLOATS = "float32[55210]"
+DTYPES = "float32, float64, int64, int32, uint8, bool"
 BAD = {
-    "wrong shape": (lambda a: np.zeros((3, 2), np.float32), "float32[3, 2], not float32[55210]"),
-    "wrong type": (lambda a: a.numpy().astype(np.float64), "float64[55210], not float32[55210]"),
-    "an object": (lambda a: Array("object", (55210,), "numpy.ndarray", b"\x80\x04K\x01."), "is object, not one of"),
-    "a pickle": (lambda a: Array(a.dtype, a.shape, a.stype, b"\x80\x04" + bytes(220900)), "header is damaged"),
-    "torch's bytes": (lambda a: Array(a.dtype, a.shape, "torch", a.data), "bytes of torch"),
-    "cut off": (lambda a: Array(a.dtype, a.shape, a.stype, a.data[:1000]), "has 1000 bytes"),
-    "a larger header": (lambda a: Array(a.dtype, a.shape, a.stype, a.data + bytes(300)), "has 221268 bytes"),
-    "a lie": (lambda a: Array(np.zeros((5521, 10), np.float32)), "float32[5521, 10], not"),
-    "a lie inside": (
-        lambda a: Array("float32", (55210,), "numpy.ndarray", Array(np.zeros((5521, 10), np.float32)).data),
-        "outside and float32[5521, 10] inside",
+    "wrong shape": (lambda a: np.zeros((3, 2), np.float32), f"its update 1/delta is float32[3, 2], not {FLOATS}"),
+    "wrong type": (lambda a: a.numpy().astype(np.float64), f"its update 1/delta is float64[55210], not {FLOATS}"),
+    "an object": (
+        lambda a: Array("object", (55210,), "numpy.ndarray", b"\x80\x04K\x01."),
+        f"its update 1/delta is object, not one of {DTYPES}",
     ),
-    "nothing": (lambda a: None, "wrong names: 1/delta"),
-}  # fmt: skip
+    "a pickle": (
+        lambda a: Array(a.dtype, a.shape, a.stype, b"\x80\x04" + bytes(220900)),
+        "its update 1/delta is not an array: its header is damaged",
+    ),
+    "torch's bytes": (
+        lambda a: Array(a.dtype, a.shape, "torch", a.data),
+        "its update 1/delta has 220968 bytes of torch, not 220840 plus a header",
+    ),
+    "cut off": (
+        lambda a: Array(a.dtype, a.shape, a.stype, a.data[:1000]),
+        "its update 1/delta has 1000 bytes of numpy.ndarray, not 220840 plus a header",
+    ),
+    "a larger header": (
+        lambda a: Array(a.dtype, a.shape, a.stype, a.data + bytes(300)),
+        "its update 1/delta has 221268 bytes of numpy.ndarray, not 220840 plus a header",
+    ),
+    "another shape of the same size": (
+        lambda a: Array(np.zeros((5521, 10), np.float32)),
+        f"its update 1/delta is float32[5521, 10], not {FLOATS}",
+    ),
+    "another shape in the header": (
+        lambda a: Array("float32", (55210,), "numpy.ndarray", Array(np.zeros((5521, 10), np.float32)).data),
+        f"its update 1/delta is announced as {FLOATS}, but its header says float32[5521, 10]",
+    ),
+    "nothing": (lambda a: None, "its update has the wrong names: 1/delta"),
+}
 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_malformed_update_is_refused(kind):
     spoil, why = BAD[kind]
 
-    def trouble(question, reply):
+    def trouble(request, reply):
         return (
-            changed(reply, **{"1/delta": spoil(reply.content["arrays"]["1/delta"])}) if about(question, 1, 1) else reply
+            changed(reply, **{"1/delta": spoil(reply.content["arrays"]["1/delta"])}) if about(request, 1, 1) else reply
         )
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
-    (failed,) = result.history[0].failed.items()
-    assert failed[0] == 1
-    assert failed[1].startswith("refused: ")
-    assert why in failed[1]
+    assert result.history[0].failed == {1: f"refused: {why}"}
 
 
 def test_more_arrays_than_asked_for_are_refused():
-    def trouble(question, reply):
-        return changed(reply, **{"1/uploads/fedavg/x": np.zeros(3)}) if about(question, 1, 1) else reply
+    def trouble(request, reply):
+        return changed(reply, **{"1/uploads/fedavg/x": np.zeros(3)}) if about(request, 1, 1) else reply
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
     assert result.history[0].failed == {1: "refused: its update has the wrong names: 1/uploads/fedavg/x"}
 
 
 def test_an_update_that_is_not_finite_is_skipped_as_in_simulation():
-    def trouble(question, reply):
-        if not about(question, 2, 0):
+    def trouble(request, reply):
+        if not about(request, 2, 0):
             return reply
         spoilt = reply.content["arrays"]["0/delta"].numpy().copy()
         spoilt[7] = np.nan
@@ -157,32 +174,32 @@ def test_an_update_that_is_not_finite_is_skipped_as_in_simulation():
 def test_a_replayed_update_is_refused():
     first = {}
 
-    def trouble(question, reply):
-        if about(question, 1, 2):
+    def trouble(request, reply):
+        if about(request, 1, 2):
             first["reply"] = reply
-        if about(question, 2, 2):
-            return Message(first["reply"].content, reply_to=question)
+        if about(request, 2, 2):
+            return Message(first["reply"].content, reply_to=request)
         return reply
 
     result = on_grid("fedavg", grid_with(trouble), **ALL)
-    assert result.history[1].failed == {2: "refused: it answers another question"}
+    assert result.history[1].failed == {2: "refused: it replies to another request"}
 
 
-def test_an_answer_for_somebody_else_is_refused():
+def test_a_reply_for_another_client_is_refused():
     kept = {}
 
-    def trouble(question, reply):
-        if about(question, 1, 0):
+    def trouble(request, reply):
+        if about(request, 1, 0):
             kept["reply"] = reply
-        return Message(kept["reply"].content, reply_to=question) if about(question, 1, 1) else reply
+        return Message(kept["reply"].content, reply_to=request) if about(request, 1, 1) else reply
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
-    assert result.history[0].failed == {1: "refused: it answers another question"}
+    assert result.history[0].failed == {1: "refused: it replies to another request"}
 
 
-def test_a_node_that_comes_back_under_a_new_id_without_its_state_begins_anew(tmp_path):
-    def trouble(question, reply):
-        if about(question, 2, 3):
+def test_a_node_that_comes_back_under_a_new_id_without_its_state_starts_from_scratch():
+    def trouble(request, reply):
+        if about(request, 2, 3):
             grid.stop(3)
             grid.start(3)
             return "killed"
@@ -194,11 +211,11 @@ def test_a_node_that_comes_back_under_a_new_id_without_its_state_begins_anew(tmp
     assert [r.reset for r in result.history] == [[], [], [3]]
 
 
-def test_a_node_that_keeps_its_state_on_disk_goes_on_where_it_was(tmp_path):
+def test_a_node_that_keeps_its_state_on_disk_continues_where_it_was(tmp_path):
     killed = []
 
-    def trouble(question, reply):
-        if about(question, 2, 3) and not killed:
+    def trouble(request, reply):
+        if about(request, 2, 3) and not killed:
             killed.append(grid.stop(3))
             grid.start(3, state=str(tmp_path))
             return "killed"
@@ -214,49 +231,54 @@ def test_a_node_that_keeps_its_state_on_disk_goes_on_where_it_was(tmp_path):
 
 
 def test_states_stay_consistent_when_replies_are_lost():
-    """SCAFFOLD's c is the mean of the clients' c_i, whatever was lost: a client that trained in vain starts over."""
+    """SCAFFOLD's c is the mean of the clients' c_i: a client whose update was lost trains again from its old state."""
 
-    def trouble(question, reply):
-        return None if about(question, 1, 0) or about(question, 2, 1) or about(question, 3, 2) else reply
+    def trouble(request, reply):
+        return None if about(request, 1, 0) or about(request, 2, 1) or about(request, 3, 2) else reply
 
     grid = grid_with(trouble, "scaffold")
     server = {}
 
-    def start(play, done):
-        server["play"] = play
+    def start(trainer, done):
+        server["coordinator"] = trainer
 
     from holdfast.flower.app import serve
     from holdfast.method.config import Config
 
     values = {**SMALL, **ALL, "method": "scaffold"}
-    terms = {"nodes": 4, "patience": 1.0, "timeout": 0.3}
-    serve(grid, Config(**values), values | terms, on_start=start)
-    play = server["play"]
-    own = {}
+    settings = {"nodes": 4, "patience": 1.0, "timeout": 0.3}
+    serve(grid, Config(**values), values | settings, on_start=start)
+    coordinator = server["coordinator"]
+    states = {}
     for context in grid.contexts.values():
         client = context.node_config["partition-id"]
-        own[client] = NodeStates(context.state, play.run, None).recall(client, play._counts(client))
-    assert own[0] is not None
-    total = sum(state["scaffold"]["c"] for state in own.values() if state is not None)
-    torch.testing.assert_close(play.server.states["scaffold"]["c"], total / 4, rtol=1e-4, atol=1e-6)
+        counts = coordinator.clients.round_of(client)
+        states[client] = NodeStates(context.state, coordinator.run_id, None).load(client, counts)
+    assert states[0] is not None
+    total = sum(state["scaffold"]["c"] for state in states.values() if state is not None)
+    torch.testing.assert_close(coordinator.server.states["scaffold"]["c"], total / 4, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("on_failure", ["continue", "retry"])
 def test_too_few_clients_stop_the_run_which_can_be_resumed(tmp_path, on_failure):
     broken = [True]
 
-    def trouble(question, reply):
-        return None if broken and (about(question, 2, 1) or about(question, 2, 2)) else reply
+    def trouble(request, reply):
+        return None if broken and (about(request, 2, 1) or about(request, 2, 2)) else reply
 
     grid = grid_with(trouble, "feddyn", checkpoint_every=2)
     for partition in range(4):
         grid.stop(partition)
         grid.start(partition, state=str(tmp_path / "states"))
-    terms = {"min_clients": 3, "retries": 1, "on_failure": on_failure, "checkpoint_every": 2}
-    with pytest.raises(TooFew, match="round 2: 2 of 4 clients came back, 3 are needed: client 1: no reply within"):
-        on_grid("feddyn", grid, **ALL, **terms, out=str(tmp_path / "run"))
+    settings = {"min_clients": 3, "retries": 1, "on_failure": on_failure, "checkpoint_every": 2}
+    with pytest.raises(TooFewClients) as error:
+        on_grid("feddyn", grid, **ALL, **settings, out=str(tmp_path / "run"))
+    assert str(error.value) == (
+        "round 2: 2 of 4 clients returned an update, but 3 are needed (client 1: no reply within 0.3 s; client 2: no "
+        "reply within 0.3 s): fix the nodes, then resume the run"
+    )
     broken.clear()
-    result = on_grid("feddyn", grid, **ALL, **terms, out=str(tmp_path / "run"), resume=True)
+    result = on_grid("feddyn", grid, **ALL, **settings, out=str(tmp_path / "run"), resume=True)
     same(result, run("feddyn", engine="loop", **SMALL | ALL))
     stored = read_history(tmp_path / "run" / "history.jsonl", 3)
     assert [r.cohort for r in stored] == [[0, 1, 2, 3]] * 3
@@ -264,8 +286,8 @@ def test_too_few_clients_stop_the_run_which_can_be_resumed(tmp_path, on_failure)
 
 
 def test_failures_are_in_the_history_file(tmp_path):
-    def trouble(question, reply):
-        return None if about(question, 1, 1) else reply
+    def trouble(request, reply):
+        return None if about(request, 1, 1) else reply
 
     found = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 2}, out=str(tmp_path / "run"))
     stored = read_history(tmp_path / "run" / "history.jsonl", 2)
@@ -276,8 +298,8 @@ def test_failures_are_in_the_history_file(tmp_path):
 
 
 def test_a_client_lost_between_two_trips_keeps_its_first_update():
-    def trouble(question, reply):
-        return None if question.metadata.message_type == "train.again" else reply
+    def trouble(request, reply):
+        return None if request.metadata.message_type == "train.again" else reply
 
     both = on_grid("fnr", grid_with(trouble, "fnr", public=0.05), **ALL | {"rounds": 1}, public=0.05)
     alone = on_grid("fedavg", **ALL | {"rounds": 1}, public=0.05)
@@ -285,30 +307,30 @@ def test_a_client_lost_between_two_trips_keeps_its_first_update():
     assert len(both.history[0].failed) == 2
 
 
-def test_a_node_with_other_data_is_refused_at_the_door():
-    grid = grid_with(lambda q, r: r)
+def test_a_node_with_other_data_cannot_enrol():
+    grid = grid_with(lambda request, reply: reply)
     grid.stop(2)
     grid.start(2)
     grid.contexts[max(grid.contexts)].run_config["data"] = "diabetes-of-somebody"
     result = on_grid("fedavg", grid, **ALL | {"rounds": 1}, patience=0.1)
-    assert result.history[0].failed == {2: "no node has it"}
+    assert result.history[0].failed == {2: "no node has this client"}
 
 
 def test_a_second_node_cannot_take_over_a_client_whose_node_is_there():
-    grid = grid_with(lambda q, r: r)
+    grid = grid_with(lambda request, reply: reply)
     result = on_grid("fedavg", grid, **ALL | {"rounds": 1})
     thief = grid.start(1)
-    grid.asked.clear()
+    grid.sent.clear()
     on_grid("fedavg", grid, **ALL | {"rounds": 1})
     assert result.history[0].failed == {}
-    assert thief not in {m.metadata.dst_node_id for m in grid.asked if m.metadata.message_type == TRAIN}
+    assert thief not in {m.metadata.dst_node_id for m in grid.sent if m.metadata.message_type == TRAIN}
 
 
-def test_a_reply_that_cannot_even_be_read_hurts_nobody_else():
+def test_a_reply_that_cannot_be_read_affects_no_other_client():
     class Damaged(MemoryGrid):
         def pull_messages(self, message_ids):
             found = super().pull_messages(message_ids)
-            if any(about(q, 1, 1) and q.metadata.message_id in message_ids for q in self.asked):
+            if any(about(m, 1, 1) and m.metadata.message_id in message_ids for m in self.sent):
                 raise RuntimeError("chunks are missing")
             return found
 
@@ -317,91 +339,104 @@ def test_a_reply_that_cannot_even_be_read_hurts_nobody_else():
     assert result.history[0].failed == {1: "its reply cannot be read: RuntimeError: chunks are missing"}
 
 
+FOREIGN = "it claims clients that this federation of 4 does not have"
 HOSTILE = {
-    "no client": {"clients": [], "n": []},
-    "a client too many": {"clients": [4], "n": [10]},
-    "a client below zero": {"clients": [-1], "n": [10]},
-    "the same client twice": {"clients": [2, 2], "n": [10, 10]},
-    "lists of different length": {"clients": [2], "n": [10, 10]},
-    "samples below zero": {"clients": [2], "n": [-5]},
-    "another shape": {"shape": [1, 9, 9]},
-    "other classes": {"classes": 11},
-    "words": {"classes": "ten"},
-    "something more": {"token": "x"},
-    "another ticket": {"ticket": "0" * 16},
-    "no ticket": {"ticket": "../../etc"},
+    "no client": ({"clients": [], "n": []}, "it has no clients"),
+    "a client too many": ({"clients": [4], "n": [10]}, FOREIGN),
+    "a client below zero": ({"clients": [-1], "n": [10]}, FOREIGN),
+    "the same client twice": ({"clients": [2, 2], "n": [10, 10]}, FOREIGN),
+    "lists of different length": ({"clients": [2], "n": [10, 10]}, FOREIGN),
+    "samples below zero": ({"clients": [2], "n": [-5]}, "it claims -5 samples"),
+    "another shape": (
+        {"shape": [1, 9, 9]},
+        "its samples have shape [1, 9, 9] and 10 classes, the server's [1, 8, 8] and 10",
+    ),
+    "other classes": (
+        {"classes": 11},
+        "its samples have shape [1, 8, 8] and 11 classes, the server's [1, 8, 8] and 10",
+    ),
+    "words": ({"classes": "ten"}, "the message's field classes is not of type int"),
+    "something more": ({"token": "x"}, "the message has an unknown field: token"),
+    "another ticket": ({"ticket": "0" * 16}, "it replies to another request"),
+    "no ticket": ({"ticket": "../../etc"}, "the message has a malformed ticket"),
 }
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_node_that_lies_about_itself_is_refused(kind):
-    def trouble(question, reply):
-        if question.metadata.message_type != ENROL or reply.content["numbers"]["clients"] != [2]:
-            return reply
-        return Message(RecordDict({"numbers": ConfigRecord({**reply.content["numbers"], **HOSTILE[kind]})}),
-                       reply_to=question)  # fmt: skip
+def test_a_node_that_lies_about_itself_is_refused(kind, caplog):
+    fields, why = HOSTILE[kind]
 
-    result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1}, patience=0.1)
-    assert result.history[0].failed == {2: "no node has it"}
+    def trouble(request, reply):
+        if request.metadata.message_type != ENROL or reply.content["numbers"]["clients"] != [2]:
+            return reply
+        numbers = ConfigRecord({**reply.content["numbers"], **fields})
+        return Message(RecordDict({"numbers": numbers}), reply_to=request)
+
+    grid = grid_with(trouble)
+    (node,) = [n for n, context in grid.contexts.items() if context.node_config["partition-id"] == 2]
+    result = on_grid("fedavg", grid, **ALL | {"rounds": 1}, patience=0.1)
+    assert f"node {node} is refused: {why}" in caplog.messages
+    assert result.history[0].failed == {2: "no node has this client"}
     assert torch.isfinite(result.w).all()
 
 
-ANSWERS = {
-    "no samples": {"n": [0]},
-    "steps below zero": {"K": [-1]},
-    "too many samples": {"n": [2**60]},
-    "lists of different length": {"n": [1, 2]},
-    "another client": {"clients": [3]},
-    "words for numbers": {"n": ["many"]},
-    "another round": {"round": 7},
-    "a number that is none": {"n": [True]},
+IMPOSSIBLE = {
+    "no samples": ({"n": [0]}, "it claims 0 samples and {K} steps"),
+    "steps below zero": ({"K": [-1]}, "it claims {n} samples and -1 steps"),
+    "too many samples": ({"n": [2**60]}, "it claims 1152921504606846976 samples and {K} steps"),
+    "lists of different length": ({"n": [1, 2]}, "its lists differ in length"),
+    "another client": ({"clients": [3]}, "it replies for clients that were not requested"),
+    "words for numbers": ({"n": ["many"]}, "the message's field n is not of type list[int]"),
+    "another round": ({"round": 7}, "it replies to another request"),
+    "a number that is none": ({"n": [True]}, "the message's field n is not of type list[int]"),
 }
 
 
-@pytest.mark.parametrize("kind", ANSWERS)
-def test_an_answer_with_impossible_numbers_is_refused(kind):
-    def trouble(question, reply):
-        if not about(question, 1, 2):
+@pytest.mark.parametrize("kind", IMPOSSIBLE)
+def test_a_reply_with_impossible_numbers_is_refused(kind):
+    (fields, why), honest = IMPOSSIBLE[kind], {}
+
+    def trouble(request, reply):
+        if not about(request, 1, 2):
             return reply
-        numbers = ConfigRecord({**reply.content["numbers"], **ANSWERS[kind]})
-        return Message(RecordDict({"numbers": numbers, "arrays": reply.content["arrays"]}), reply_to=question)
+        honest.update({name: reply.content["numbers"][name][0] for name in ("n", "K")})
+        numbers = ConfigRecord({**reply.content["numbers"], **fields})
+        return Message(RecordDict({"numbers": numbers, "arrays": reply.content["arrays"]}), reply_to=request)
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
-    (failed,) = result.history[0].failed.items()
-    assert failed[0] == 2
-    assert failed[1].startswith("refused: ")
+    assert result.history[0].failed == {2: f"refused: {why.format(**honest)}"}
 
 
-def test_an_answer_without_the_records_is_refused():
-    def trouble(question, reply):
-        return Message(RecordDict({}), reply_to=question) if about(question, 1, 2) else reply
+def test_a_reply_without_the_records_is_refused():
+    def trouble(request, reply):
+        return Message(RecordDict({}), reply_to=request) if about(request, 1, 2) else reply
 
     result = on_grid("fedavg", grid_with(trouble), **ALL | {"rounds": 1})
-    assert result.history[0].failed[2].startswith("refused: the message holds the records")
+    assert result.history[0].failed == {2: "refused: the message has the wrong records: none, not arrays, numbers"}
 
 
-def test_a_retry_on_a_node_of_several_clients_keeps_where_the_others_stand(monkeypatch):
+def test_a_retry_on_a_node_of_several_clients_keeps_the_local_models_of_the_others(monkeypatch):
     """Two trips, and in the first only one of a node's two clients fails and is asked again."""
     from holdfast.flower.node import Node
 
-    real, failed = Node._home, []
+    real, failed = Node._simulation, []
 
-    def home(self, context, job):
-        found = real(self, context, job)
+    def simulation(self, context, broadcast):
+        found = real(self, context, broadcast)
         train = found.train
 
-        def once(job, ids):
+        def fail_once(broadcast, ids):
             if ids.tolist() == [2] and not failed:
                 failed.append(2)
                 raise RuntimeError("once")
-            return train(job, ids)
+            return train(broadcast, ids)
 
-        found.train = once
+        found.train = fail_once
         return found
 
-    monkeypatch.setattr(Node, "_home", home)
+    monkeypatch.setattr(Node, "_simulation", simulation)
     how = ALL | {"rounds": 1, "public": 0.05}
-    grid = grid_with(lambda q, r: r, "fnr", nodes=2, public=0.05)
+    grid = grid_with(lambda request, reply: reply, "fnr", nodes=2, public=0.05)
     result = on_grid("fnr", grid, nodes=2, **how, on_failure="retry")
     assert failed
     same(result, run("fnr", engine="loop", **SMALL | how))
@@ -415,12 +450,12 @@ def test_a_retry_on_a_node_of_several_clients_keeps_where_the_others_stand(monke
         ("ccvr", "query.survey", {}),
     ],
 )
-def test_further_questions_of_a_round_are_asked_again_too(method, kind, more):
+def test_further_requests_of_a_round_are_retried_too(method, kind, more):
     lost = []
 
-    def trouble(question, reply):
-        if question.metadata.message_type == kind and not lost:
-            lost.append(question)
+    def trouble(request, reply):
+        if request.metadata.message_type == kind and not lost:
+            lost.append(request)
             return None
         return reply
 

@@ -1,4 +1,4 @@
-"""The engine ``flower``: Flower's simulation runtime with Ray, on the loopback alone."""
+"""The engine ``flower``: Flower's simulation runtime with Ray, on the loopback only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def flags(**values):
 
 
 def listening(pids):
-    """The addresses on which processes wait for connections, as the kernel writes them."""
+    """Return the addresses at which processes accept connections, as the kernel writes them."""
     sockets = set()
     for pid in pids:
         for entry in Path(f"/proc/{pid}/fd").glob("*"):
@@ -39,11 +39,12 @@ def listening(pids):
     return found
 
 
-def marked(word):
+def marked(text):
+    """Return the processes whose environment contains a text."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if word.encode() in path.read_bytes():
+            if text.encode() in path.read_bytes():
                 found.append(path.parent.name)
         except OSError:
             continue
@@ -72,6 +73,10 @@ def test_the_engine_flower_gives_the_history_of_the_loop_and_resumes(tmp_path, m
         assert a.test_loss == pytest.approx(b.test_loss, rel=1e-5)
 
 
-def test_a_federation_of_ones_own_needs_an_app():
-    with pytest.raises(HoldfastError, match="by name"):
+def test_your_own_federation_needs_an_app():
+    with pytest.raises(HoldfastError) as error:
         run("fedavg", federate(load("digits"), clients=4), engine="flower")
+    assert str(error.value) == (
+        "engine flower needs data sets and models by name, since its workers load them; for your own, write an app "
+        "with holdfast.flower.client_app"
+    )

@@ -16,14 +16,14 @@ FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-u
 
 
 class Browser:
-    """One tab. ``events`` holds what the browser told of it: console messages, requests, errors."""
+    """One tab. ``events`` holds what the browser reported: console messages, requests, errors."""
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None
         read, self.write = os.pipe()
         self.read, write = os.pipe()
         words = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        script = f'exec "$@" 3<&{read} 4>&{write}'  # the browser talks on these two
+        script = f'exec "$@" 3<&{read} 4>&{write}'  # the browser uses these two for the protocol
         self.process = subprocess.Popen(
             ["bash", "-c", script, "-", *words], pass_fds=(read, write), stderr=subprocess.DEVNULL
         )
@@ -43,7 +43,7 @@ class Browser:
         os.close(self.write)
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
-        """Ask, and wait for the answer; events on the way are kept."""
+        """Send a command and wait for its answer; events that arrive before it are kept."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": params}
         message |= {"sessionId": self.session} if self.session else {}
@@ -57,7 +57,7 @@ class Browser:
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self.rest:
             piece = os.read(self.read, 1 << 20)
-            assert piece, "the browser is gone"
+            assert piece, "the browser has exited"
             self.rest += piece
         line, _, self.rest = self.rest.partition(b"\0")
         message = json.loads(line)
@@ -77,7 +77,7 @@ class Browser:
         self.wait_for("Page.loadEventFired")
 
     def look(self, dark: bool) -> None:
-        """Light or dark, as the user's system would say."""
+        """Switch between light and dark mode."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
 
@@ -86,7 +86,7 @@ class Browser:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -100,7 +100,7 @@ class Browser:
         path.write_bytes(base64.b64decode(data))
 
     def complaints(self) -> list[str]:
-        """Errors and warnings on the console, exceptions, blocked requests."""
+        """Return errors and warnings on the console, exceptions and blocked requests."""
         found = []
         for e in self.events:
             p = e["params"]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.common.serde import context_from_proto, context_to_proto, message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Context as ContextBytes
 from flwr.proto.message_pb2 import Message as MessageBytes
@@ -22,27 +21,27 @@ SMALL = {
     "data": "digits", "split": "dirichlet(0.5)", "clients": 4, "cohort": 3, "model": "mlp", "epochs": 2, "rounds": 3,
     "batch": 64, "device": "cpu",
 }  # fmt: skip
-Trouble = Callable[[Message, Message], "Message | str | None"]  # (question, reply) -> another reply, none, or an error
+Trouble = Callable[[Message, Message], "Message | str | None"]  # (request, reply) -> another reply, none, or an error
 
 
 class MemoryGrid(Grid):
-    """Nodes in this process. ``trouble`` may change, drop or spoil what they answer."""
+    """Nodes in this process. ``trouble`` may change, drop or spoil their replies."""
 
-    def __init__(self, settings: dict[str, Any], nodes: int, trouble: Trouble = lambda question, reply: reply) -> None:
+    def __init__(self, settings: dict[str, Any], nodes: int, trouble: Trouble = lambda request, reply: reply) -> None:
         self.settings, self.trouble, self.app = settings, trouble, client_app()
         self.contexts: dict[int, Context] = {}
         self.replies: dict[str, Message] = {}
-        self.asked: list[Message] = []  # every message that was sent
-        self.nodes, self.born = nodes, 0
+        self.sent: list[Message] = []  # every message from the server
+        self.nodes, self.started = nodes, 0
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         for partition in range(nodes):
             self.start(partition)
 
-    def start(self, partition: int, app: ClientApp | None = None, **own: Any) -> int:
-        """A new node for a partition, without any memory."""
-        self.born += 1
-        node = 1000 + self.born
-        config = {"partition-id": partition, "num-partitions": self.nodes, **own}
+    def start(self, partition: int, **settings: Any) -> int:
+        """Start a new node for a partition, without any state, and return its id."""
+        self.started += 1
+        node = 1000 + self.started
+        config = {"partition-id": partition, "num-partitions": self.nodes, **settings}
         self.contexts[node] = Context(1, node, config, RecordDict(), dict(self.settings))
         return node
 
@@ -69,32 +68,33 @@ class MemoryGrid(Grid):
         return [self._deliver(message) for message in messages]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self.replies.pop(word) for word in list(message_ids) if word in self.replies]
+        return [self.replies.pop(i) for i in list(message_ids) if i in self.replies]
 
     def _deliver(self, message: Message) -> str:
-        word = str(uuid.uuid4())
-        message.metadata.__dict__["_message_id"] = word
-        question, node = travel(message), message.metadata.dst_node_id
-        self.asked.append(question)
+        message_id = str(uuid.uuid4())
+        message.metadata.__dict__["_message_id"] = message_id
+        request, node = travel(message), message.metadata.dst_node_id
+        self.sent.append(request)
         context = self.contexts.get(node)
         if context is None:
-            self.replies[word] = Message(Error(5, "gone"), reply_to=question)
-            return word
+            self.replies[message_id] = Message(Error(5, "gone"), reply_to=request)
+            return message_id
         context = context_from_proto(ContextBytes.FromString(context_to_proto(context).SerializeToString()))
         try:
-            reply = self.app(question, context)
+            reply = self.app(request, context)
             self.contexts[node] = context
         except Exception as error:
-            reply = Message(Error(2, repr(error)), reply_to=question)
-        changed = self.trouble(question, reply)
+            reply = Message(Error(2, repr(error)), reply_to=request)
+        changed = self.trouble(request, reply)
         if isinstance(changed, str):
-            changed = Message(Error(5, changed), reply_to=question)
+            changed = Message(Error(5, changed), reply_to=request)
         if changed is not None:
-            self.replies[word] = travel(changed)
-        return word
+            self.replies[message_id] = travel(changed)
+        return message_id
 
 
 def travel(message: Message) -> Message:
+    """Return the message as it arrives on another machine."""
     return message_from_proto(MessageBytes.FromString(message_to_proto(message).SerializeToString()))
 
 

@@ -156,7 +156,7 @@ NOT_ITS_OUTPUT = (
     [
         ("left", NOT_ITS_OUTPUT.format("left")),
         ("body", NOT_ITS_OUTPUT.format("body")),
-        ("nose", "the model has no linear layer 'nose' to be its head; use one of body, left, right"),
+        ("nose", "the model has no linear layer 'nose' to be its head; use body, left or right"),
     ],
 )
 def test_a_wrong_head_is_refused(head: str, message: str):

@@ -265,9 +265,9 @@ def test_traffic_counts_every_visit_of_the_fixed_point(engine):
         ("fedagg(-0.1)", "fedagg: alpha must be a number in (0, 1), not -0.1"),
         ("fedagg(mode=both)", "fedagg: mode must be one of feedback, fixed_point, not both"),
         ("fedagg(max_rate=1)", "fedagg: max_rate must be a number in (0, 1), not 1"),
-        ("fedagg(min_rate=-1)", "fedagg: min_rate must be a number at least 0, not -1"),
+        ("fedagg(min_rate=-1)", "fedagg: min_rate must be a number of at least 0, not -1"),
         ("fedagg(epsilon=0)", "fedagg: epsilon must be a number above 0, not 0"),
-        ("fedagg(sweeps=0)", "fedagg: sweeps must be a whole number at least 1, not 0"),
+        ("fedagg(sweeps=0)", "fedagg: sweeps must be a whole number of at least 1, not 0"),
         (
             "fedagg(max_rate=0.1)",
             "fedagg: the nominal rate lr=0.3 is outside [min_rate, max_rate] = [0.001, 0.1]; change lr, or widen "

@@ -257,9 +257,9 @@ def test_the_loop_engine_does_not_differentiate_frozen_weights(sum, each_round):
         ("fedbug(much)", "fedbug: share must be a number in [0, 1], not much"),
         ("fedbug(unit=neuron)", "fedbug: unit must be one of layer, stage, block, not neuron"),
         ("fedbug(order=sideways)", "fedbug: order must be one of bottom-up, top-down, not sideways"),
-        ("freeze(-1)", "freeze: last must be a whole number at least 0, not -1"),
+        ("freeze(-1)", "freeze: last must be a whole number of at least 0, not -1"),
         ("freeze(3)", "freeze: last=3 leaves nothing to train in a model of 3 layers; use a smaller last"),
-        ("freeze(1.5)", "freeze: last must be a whole number at least 0, not 1.5"),
+        ("freeze(1.5)", "freeze: last must be a whole number of at least 0, not 1.5"),
     ],
 )
 def test_bad_unfreezing_is_refused_in_one_line(sum, says):

@@ -252,14 +252,14 @@ def test_deltas_that_cancel_but_for_the_rounding_of_the_model_do_not_move_it(pre
 @pytest.mark.parametrize(
     ("sum", "says"),
     [
-        ("hyperbolic(-1)", "hyperbolic: gamma must be a number at least 0, not -1"),
+        ("hyperbolic(-1)", "hyperbolic: gamma must be a number of at least 0, not -1"),
         ("hyperbolic(sigma=0)", "hyperbolic: sigma must be a number above 0, not 0"),
         ("hyperbolic(beta=0)", "hyperbolic: beta must be a number above 0, not 0"),
         ("hyperbolic(space=flat)", "hyperbolic: space must be one of hyperbolic, euclidean, input, not flat"),
         ("fedcm(0)", "fedcm: alpha must be a number in (0, 1], not 0"),
         ("fedcm(1.1)", "fedcm: alpha must be a number in (0, 1], not 1.1"),
-        ("sam(-0.1)", "sam: rho must be a number at least 0, not -0.1"),
-        ("fedmrur(delta=1)", "unknown parameter of fedmrur 'delta'; did you mean beta?"),
+        ("sam(-0.1)", "sam: rho must be a number of at least 0, not -0.1"),
+        ("fedmrur(delta=1)", "unknown parameter 'delta' of fedmrur; did you mean beta?"),
         ("fedmrur+normalized", "normalized appears twice in the sum: keep one of them"),
         ("normalized+mean", "normalized and mean cannot be summed: both aggregate the cohort; keep one of them"),
     ],

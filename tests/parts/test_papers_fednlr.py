@@ -246,9 +246,9 @@ def test_weights_biases_and_norms_of_a_convolution_move_at_their_neurons_rate(no
             "fednlr: mu has 2 numbers, but the model has 3 layers; give one number, or one per layer",
         ),
         ("fednlr(mu=[])", "fednlr: mu has 0 numbers, but the model has 3 layers; give one number, or one per layer"),
-        ("fednlr(mu0=0.9)", "fednlr: mu0 must be a number at least 1, not 0.9"),
-        ("fednlr(a1=-0.1)", "fednlr: a1 must be a number at least 0, not -0.1"),
-        ("fednlr(a2=-1)", "fednlr: a2 must be a number at least 0, not -1"),
+        ("fednlr(mu0=0.9)", "fednlr: mu0 must be a number of at least 1, not 0.9"),
+        ("fednlr(a1=-0.1)", "fednlr: a1 must be a number of at least 0, not -0.1"),
+        ("fednlr(a2=-1)", "fednlr: a2 must be a number of at least 0, not -1"),
     ],
 )
 def test_bad_spreads_are_refused_in_one_line(sum, says):

@@ -1,4 +1,4 @@
-"""The report in a real browser, headless: nothing fails, nothing is fetched, charts are drawn, a hover speaks."""
+"""The report in a headless browser: nothing fails, nothing is fetched, charts are drawn, and hovering shows numbers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def with_verdicts(made: dict[str, Any]) -> dict[str, Any]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("pages")
     holdfast.run("fedbug(0.4)", out=root / "run", drift=True, rounds=6, epochs=1)
-    labels = ("fedavg", EVIL, *(f"method{i}" for i in range(9)))  # more than there are colours
+    labels = ("fedavg", EVIL, *(f"method{i}" for i in range(9)))  # more methods than colours
     evil = study(labels, seeds=2, rounds=3, drift=False, classes=[EVIL] * 10)
     return {
         "compare": holdfast.report(write(root / "compare", with_verdicts(lucky(study())))),
@@ -65,16 +65,14 @@ def test_charts_are_drawn_and_nothing_fails(browser: Browser, pages: dict[str, P
 
 
 @pytest.mark.parametrize("name", ["compare", "run", "evil"])
-def test_tables_need_no_scrolling_on_a_desk_and_scroll_on_a_phone(
-    browser: Browser, pages: dict[str, Path], name: str
-) -> None:
+def test_tables_fit_on_a_desktop_and_scroll_on_a_phone(browser: Browser, pages: dict[str, Path], name: str) -> None:
     sizes = "[...document.querySelectorAll('.scroll')].map(s => [s.scrollWidth, s.clientWidth])"
     browser.open(pages[name], 1200)
     for needed, given in browser.run(sizes):
         assert needed <= given
     browser.open(pages[name], PHONE)
     names = "[...document.querySelectorAll('#results tbody th')].map(t => t.getBoundingClientRect().width)"
-    assert max(browser.run(names)) <= PHONE / 2, "the names leave room for the numbers"
+    assert max(browser.run(names)) <= PHONE / 2, "the names leave space for the numbers"
 
 
 def test_all_measures_are_there(browser: Browser, pages: dict[str, Path]) -> None:
@@ -95,7 +93,7 @@ def middle(browser: Browser, key: str) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("key", "says"), [("accuracy", ["round 1", *LABELS, "±", "%"]), ("split", ["class c", "client", "samples"])]
 )
-def test_a_hover_speaks(browser: Browser, pages: dict[str, Path], key: str, says: list[str]) -> None:
+def test_hovering_shows_numbers(browser: Browser, pages: dict[str, Path], key: str, says: list[str]) -> None:
     browser.open(pages["compare"])
     said = f"document.querySelector('#plot-{key} .hoverlayer').textContent"
     assert browser.run(said) == ""
@@ -153,7 +151,7 @@ def test_the_legend_hides_a_method_everywhere(browser: Browser, pages: dict[str,
     assert browser.run(drawn) == before
 
 
-def test_the_bars_of_lucky_seeds_are_outlined(browser: Browser, pages: dict[str, Path]) -> None:
+def test_the_bars_of_some_seeds_are_outlined(browser: Browser, pages: dict[str, Path]) -> None:
     browser.open(pages["compare"])
     look = "p => [+getComputedStyle(p).fillOpacity < 0.2, parseFloat(getComputedStyle(p).strokeWidth) > 1]"
     for key in ("rounds", "seconds", "bytes"):
@@ -162,8 +160,8 @@ def test_the_bars_of_lucky_seeds_are_outlined(browser: Browser, pages: dict[str,
         assert found[:3] + found[9:] == [[False, False]] * 6
 
 
-def test_the_signs_of_a_method_agree(browser: Browser, pages: dict[str, Path]) -> None:
-    """More methods than colours: chips, rows, lines and bars tell the ninth from the first, and bars have names."""
+def test_a_method_looks_the_same_everywhere(browser: Browser, pages: dict[str, Path]) -> None:
+    """With more methods than colours, the ninth differs from the first in chips, rows, lines and named bars."""
     browser.open(pages["evil"])
     look = "(s => [s.backgroundColor, s.backgroundImage, s.opacity])(getComputedStyle(i))"
     chips, rows = (
@@ -193,7 +191,7 @@ def test_names_do_not_become_code(browser: Browser, pages: dict[str, Path]) -> N
     assert browser.run("window.hacked") is None
 
 
-def test_without_scripts_and_on_paper_the_stills_are_shown(browser: Browser, pages: dict[str, Path]) -> None:
+def test_static_images_are_shown_without_scripts_and_in_print(browser: Browser, pages: dict[str, Path]) -> None:
     seen = "[...document.querySelectorAll('.static')].filter(i => i.offsetHeight > 50 && i.naturalWidth > 100).length"
     charts = "document.querySelectorAll('.static').length"
     browser.open(pages["compare"])

@@ -14,12 +14,12 @@ from helpers.comparisons import stamps
 from helpers.places import ROOT
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.task import Task
-from holdfast.method.config import Config
-from holdfast.reproduce import run_names
+from holdfast.core.params import param
+from holdfast.method.config import FIELDS, Config
 from holdfast.reproduce.reproduction import Reproduction, reproduce
 from holdfast.reproduce.run_names import run_name
 from holdfast.reproduce.store import read, upgrade
-from holdfast.reproduce.table_schema import FORMAT
+from holdfast.reproduce.table_json import FORMAT
 from holdfast.training.round_record import RoundRecord
 
 OLD = ROOT / "tests" / "runs" / "format1"
@@ -131,10 +131,10 @@ def test_a_new_setting_changes_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @dataclass(frozen=True)
     class Later(Config):
-        added: str = "usual"
+        added: str = param("usual", "a setting of a later version")
 
     assert len(fields(Later)) == len(fields(Config)) + 1
     before = run_name(Config(rounds=3, data="mnist"))
-    monkeypatch.setattr(run_names, "Config", Later)
+    monkeypatch.setitem(FIELDS, "added", fields(Later)[-1])
     assert run_name(Later(rounds=3, data="mnist")) == before
     assert run_name(Later(rounds=3, data="mnist", added="other")) != before

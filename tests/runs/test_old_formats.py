@@ -116,7 +116,7 @@ def test_a_newer_format_is_refused(file: str, number: int, tmp_path: Path):
         what = f"the config {path} has"
     with pytest.raises(HoldfastError) as error:
         holdfast.run(out=folder, resume=True)
-    assert str(error.value) == f"{what} format {number}, but this version reads up to {number - 1}: upgrade"
+    assert str(error.value) == f"{what} format {number}, but this version reads up to {number - 1}: upgrade Holdfast"
 
 
 # -- runs that would continue with another meaning -------------------------------------------------------------------

@@ -305,7 +305,7 @@ def test_json(capsys):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("fedbog",), "unknown paper 'fedbog'; did you mean fedbug or fedagg or fednlr?"),
+        (("fedbog",), "unknown paper 'fedbog'; did you mean fedbug, fedagg or fednlr?"),
         (("fnr",), "unknown paper 'fnr'; did you mean fednlr?"),
         ((), "Missing argument 'fedbug|fednlr|fedagg|fedmrur'."),
         (
@@ -321,5 +321,5 @@ def test_bad_input(args, message, capsys):
 
 def test_a_picture_that_cannot_be_written(tmp_path):
     made, _ = figure.panels("empty")
-    with pytest.raises(HoldfastError, match=r"cannot write the picture .*; choose another --png$"):
+    with pytest.raises(HoldfastError, match=r"^cannot write the picture .*; choose another --png$"):
         figure.save(made, tmp_path / "picture.unknown")

@@ -17,7 +17,7 @@ from helpers.toys import ENGINES, FEDERATION, SETTINGS, Poison, Still, mlp
 from holdfast.method.part import Round
 from holdfast.models.net import Net
 from holdfast.runs.history import read_history, to_line
-from holdfast.theory.recorder import Recorder, seen
+from holdfast.theory.recorder import Recorder, recorded
 from holdfast.theory.two_clients import bound, starts
 from holdfast.training.drift import LISTED, MEASURES, SAMPLES, measure, probe
 from holdfast.training.round_record import RoundRecord
@@ -152,7 +152,7 @@ def test_every_figure_is_its_definition(engine: str) -> None:
         before.append(simulation.server.w.numpy().copy())
 
     def check(record: RoundRecord) -> None:
-        kept, w = seen(simulations[0]), simulations[0].server.w.numpy().copy()
+        kept, w = recorded(simulations[0]), simulations[0].server.w.numpy().copy()
         labels = [FEDERATION.data.y[FEDERATION.deal.client(int(i))].numpy() for i in kept["ids"]]
         data = FEDERATION.data
         expected = reference(before[-1], w, kept["deltas"].numpy(), labels, data.test_x.numpy(), data.test_y.numpy())

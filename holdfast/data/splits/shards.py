@@ -34,7 +34,7 @@ class Shards(LabelSplit):
         if pieces > n:
             raise HoldfastError(
                 f"{self}: {clients} clients need {pieces} shards, but there are only {n} samples; "
-                f"use at most {n // self.s} clients"
+                f"use fewer shards, or at most {n // self.s} client{'s' * (n // self.s != 1)}"
             )
         holder = rng.permutation(np.repeat(np.arange(clients), self.s))
         owner = np.repeat(holder, apportion(np.ones(pieces), n, 0.0))
