@@ -20,7 +20,7 @@ class Latest(Part):
     Training continues from the global model as usual; only the score changes. With few clients per round, the mean of
     all changes far more smoothly than the global model, and lags far behind it in the first N/|S| rounds. Each client
     counts once. Clients without samples do not count, since they never return a model. The cohort's mean differs from
-    the global model if a part makes the server step, as FedDyn does.
+    the global model if the server does not simply add the mean, as with FedDyn.
     """
 
     name = "latest"
