@@ -15,7 +15,9 @@ from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
+from holdfast.method.method import as_method
 from holdfast.runs.folder import RunFolder, folder_for
+from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.resume import resumed_config
 from holdfast.runs.run_files import SUMMARY
 
@@ -101,7 +103,9 @@ def run_config(values: dict[str, Any], stored: Path | None, nodes: int) -> Confi
     """
     if stored is not None:
         method = values.pop("method", None)
-        return resumed_config(RunFolder(stored).stored(), values, method)
+        config = resumed_config(RunFolder(stored).stored(), values, method)
+        refuse_changed_meaning(RunFolder(stored), config, as_method(config.method))
+        return config
     return Config(**{"clients": nodes} | values | {"engine": "flower"})
 
 

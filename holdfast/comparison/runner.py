@@ -8,6 +8,7 @@ from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.pool import ProcessPool
 from holdfast.comparison.task import Task
+from holdfast.core.errors import HoldfastError
 
 
 def run_all(
@@ -46,3 +47,17 @@ def run_all(
         return True
     finally:
         watch.close()
+
+
+def refuse_mixed_meanings(tasks: Sequence[Task]) -> None:
+    """Refuse to add to runs that mean something else today; finished ones too, since they would be compared."""
+    states = [task.state() for task in tasks]
+    if not {"new", "started"} & set(states):
+        return
+    for task, state in zip(tasks, states, strict=True):
+        before = None if state == "new" else task.changed_meaning()
+        if before:
+            raise HoldfastError(
+                f"the run in {task.folder} is from an earlier version, in which {before}: choose another --out, or "
+                "finish with that version"
+            )

@@ -11,6 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.runs.folder import RunFolder
+from holdfast.runs.meaning_changes import changed_meaning
 from holdfast.runs.resume import first_difference
 from holdfast.runs.run_files import CONFIG, DIVERGED, SUMMARY
 
@@ -53,6 +54,10 @@ class Task:
         """Return the last round that has a checkpoint; 0 if the run has to start from scratch."""
         names = [path.stem.removeprefix("round-") for path in RunFolder(self.folder).checkpoint.glob("round-*.json")]
         return max((int(name) for name in names if name.isdecimal()), default=0)
+
+    def changed_meaning(self) -> str | None:
+        """Return what an earlier version did otherwise in this run, or None if its rounds mean the same today."""
+        return changed_meaning(RunFolder(self.folder), self.config, self.method)
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of a finished run."""

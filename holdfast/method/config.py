@@ -55,7 +55,7 @@ class Config(Named):
     )
     participation: float | None = param(
         None,
-        "instead of --cohort: the probability with which each client takes part in a round (at least one does)",
+        "instead of --cohort: the probability with which each client takes part; empty rounds are drawn again",
         above=0,
         high=1,
         roles=("cohort",),

@@ -14,8 +14,9 @@ from holdfast.core.errors import HoldfastError, unknown
 from holdfast.method.config import FIELDS, Config
 from holdfast.method.renamed import modern
 
-FORMAT = 3  # of config.toml; 1, which has no number, may use part names that were changed since; 3 has a checksum
-
+# Of config.toml. Formats 1, which has no number, and 2 may use part names that were changed since. Since 3, some
+# settings and parts have another meaning (see holdfast/runs/meaning_changes.py), and the file has a checksum.
+FORMAT = 3
 CHECKSUM, CHECKSUM_SINCE = "checksum", 3  # the key, and the first format that has it
 
 
@@ -46,6 +47,22 @@ def read_config(path: Path, stored: bool = False) -> dict[str, Any]:
     Returns:
         The settings by name.
     """
+    version, values = _read(path, stored)
+    for name in values:
+        if name not in FIELDS:
+            raise unknown("setting", name, FIELDS, f"in {path}")
+    if version < FORMAT and isinstance(values.get("method"), str):
+        values["method"] = modern(values["method"])
+    return values
+
+
+def config_format(path: Path) -> int:
+    """Return the format of a config on disk."""
+    return _read(path)[0]
+
+
+def _read(path: Path, stored: bool = False) -> tuple[int, dict[str, Any]]:
+    """Return the format and the values of a TOML file, as they are written there."""
     try:
         text = path.read_text(encoding="utf-8")
         values: dict[str, Any] = tomllib.loads(text)
@@ -61,12 +78,7 @@ def read_config(path: Path, stored: bool = False) -> dict[str, Any]:
     written = values.pop(CHECKSUM, None)
     if stored and version >= CHECKSUM_SINCE and written != checksum(text.rpartition(f"{CHECKSUM} = ")[0]):
         raise HoldfastError(f"the config {path} was changed since it was written: restore it")
-    for name in values:
-        if name not in FIELDS:
-            raise unknown("setting", name, FIELDS, f"in {path}")
-    if version < FORMAT and isinstance(values.get("method"), str):
-        values["method"] = modern(values["method"])
-    return values
+    return version, values
 
 
 def setting_from_text(name: str, text: str, known: Mapping[str, Field[Any]] = FIELDS) -> Any:

@@ -149,6 +149,7 @@ class Round:
         rounds: The number of rounds in the run.
         key: Returns the key of (seed, round), from which all randomness at the server comes.
         public: Returns the public data, in batches.
+        occupied: The number of clients that have samples, as far as the server knows; 0: all N.
     """
 
     w: Tensor
@@ -167,6 +168,7 @@ class Round:
     rounds: int = 1
     key: Callable[[], Tensor] = lambda: NONE
     public: Callable[[], Iterator[Batch]] = lambda: iter(())
+    occupied: int = 0
 
     def mean(self, rows: Tensor) -> Tensor:
         """Return the weighted mean over the cohort."""
@@ -401,6 +403,18 @@ class Part(Named):
         raise NotImplementedError
 
     # -- the sum ------------------------------------------------------------------------------------------
+    def changed_since(self, format: int, empty: bool) -> str | None:
+        """Return what this part did otherwise in runs of an older format, or None if it has the same meaning today.
+
+        Args:
+            format: The format of the run's ``config.toml``.
+            empty: Whether some clients of the run have no samples, or it is not known.
+
+        Returns:
+            The old behaviour, to complete the sentence "in an earlier version ...".
+        """
+        return None
+
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         """Refuse a run in which this part would be wrong, with a ``HoldfastError``.
 

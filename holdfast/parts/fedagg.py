@@ -36,10 +36,12 @@ class FedAgg(Part):
     the client solves the rest of the system at its own model: a client behind the cohort gets a larger rate, a client
     ahead of it a smaller one. The first round uses ``lr``. L more vectors travel in each direction.
 
-    ``fixed_point`` is the paper's Alg. 1 as printed, restarted from ``lr`` in every round: the cohort is asked for
-    gradients repeatedly, until either of the mean-field terms changes by no more than ``epsilon``. Run to convergence,
-    it gives the rate zero: all clients move along the same phi1, so their paths coincide with phi2, and every sweep
-    shrinks the rates. Its gradients are those of the plain cross-entropy. For simulation only.
+    ``fixed_point`` is the loop of the paper's Alg. 1, restarted from ``lr`` in every round: the cohort is asked for
+    gradients repeatedly, until either of the mean-field terms changes by no more than ``epsilon``. A sweep moves along
+    the mean gradients of the path that it is on (Eq. 7). With ``along=previous`` it moves along the phi1 of the sweep
+    before, which is Eq. 11 as printed. Run to convergence, both give the rate zero: all clients move along the same
+    phi1, so their paths coincide with phi2, and the sweeps shrink the rates. Its gradients are those of the plain
+    cross-entropy. For simulation only.
     """
 
     name = "fedagg"
@@ -53,6 +55,11 @@ class FedAgg(Part):
     max_rate: float = param(0.5, "largest rate", above=0, below=1)
     epsilon: float = param(1e-3, "fixed_point: change at which the sweeps stop", above=0)
     sweeps: int = param(10, "fixed_point: maximum number of sweeps in a round", low=1)
+    along: str = param(
+        "current",
+        "fixed_point: whose phi1 a sweep moves along, its own or the last one's",
+        choices=("current", "previous"),
+    )
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if not self.min_rate <= config.lr <= self.max_rate:
@@ -76,7 +83,7 @@ class FedAgg(Part):
         path, field = walk(w, eta, visit)
         for _ in range(self.sweeps):
             eta = solve(field, w - path[1:], self.alpha, 0)
-            new_path, new_field = walk(w, eta, visit)
+            new_path, new_field = walk(w, eta, visit, field if self.along == "previous" else None)
             moved = torch.linalg.vector_norm(new_path - path, dim=1).sum()
             turned = torch.linalg.vector_norm(new_field - field, dim=1).sum()
             path, field = new_path, new_field
@@ -188,19 +195,22 @@ def tail_rate(phi1: Tensor, delta: Tensor, lr: Tensor, alpha: float, epoch: Tens
     return solve_from(A, b, alpha, epoch)[epoch]
 
 
-def walk(w: Tensor, eta: Tensor, visit: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+def walk(
+    w: Tensor, eta: Tensor, visit: Callable[[Tensor], Tensor], along: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Follow the common path at given rates.
 
     Args:
         w: The global model.
         eta: The rates, [L].
         visit: Returns every client's full gradient at a model.
+        along: The directions, [L, P]; by default the mean gradients at the points of the path itself.
 
     Returns:
         The path w[0..L], and the cohort's mean gradient at each of its first L points.
     """
     path, field = [w], []
-    for rate in eta:
+    for epoch, rate in enumerate(eta):
         field.append(visit(path[-1]).mean(0))
-        path.append(path[-1] - rate * field[-1])
+        path.append(path[-1] - rate * (field[-1] if along is None else along[epoch]))
     return torch.stack(path), torch.stack(field)

@@ -20,6 +20,11 @@ class FedDecorr(Part):
 
         penalty = beta/d^2 * ||K||_F^2
 
+    ``scale=code`` is the penalty of the authors' published code, which is larger by about the number n of samples in
+    the batch. It does not divide Z^T Z by n - 1, and takes the mean over the d*(d-1) pairs of different features:
+
+        penalty = beta * (n-1)^2/n * mean_{j != k} K_jk^2
+
     Features are standardised over the batch. A small constant under the root keeps a constant feature from being
     magnified. A batch of one sample has no correlations and no penalty.
     """
@@ -30,6 +35,9 @@ class FedDecorr(Part):
     summary = "Decorrelates the features of a batch"
 
     beta: float = param(0.1, "strength of the penalty; 0 is FedAvg", low=0)
+    scale: str = param(
+        "paper", "scale of the penalty: as printed, or as in the authors' code", choices=("paper", "code")
+    )
 
     def penalty(self, c: Client, out: Out, batch: Batch) -> Tensor:
         z, there = out.features, batch.mask[:, None]
@@ -39,4 +47,9 @@ class FedDecorr(Part):
         unit = centred * torch.rsqrt(variance + EPS)
         # ||Z^T Z||_F = ||Z Z^T||_F, and a batch usually has fewer samples than features.
         gram = unit @ unit.T / (count - 1).clamp(min=1)
-        return self.beta / z.shape[1] ** 2 * (gram**2).sum()
+        squares, d = (gram**2).sum(), z.shape[1]
+        if self.scale == "paper":
+            return self.beta / d**2 * squares
+        diagonal = (unit**2).sum(0) / (count - 1).clamp(min=1)
+        size = (count - 1).to(z.dtype) ** 2 / count.clamp(min=1)
+        return self.beta * size * (squares - (diagonal**2).sum()) / max(d * (d - 1), 1)

@@ -22,7 +22,11 @@ class FedDyn(Part):
 
     The quadratic term is part of the direction, not hidden in weight decay. With full participation, the model moves by
     twice the mean delta in the first round. Strength zero would be a division by zero rather than FedAvg, and is
-    refused. Means count every client once, unless the part that aggregates decides otherwise.
+    refused. Means count every client once, unless the part that aggregates decides otherwise. N counts all clients,
+    including those without samples, whose deltas are zero.
+
+    ``samples`` is for clients of unequal size, as in the authors' published code: with the mean number of samples per
+    client, a client with n samples uses ``alpha * samples/n`` in place of alpha. The server keeps alpha.
     """
 
     name = "feddyn"
@@ -32,6 +36,7 @@ class FedDyn(Part):
     uniform = True
 
     alpha: float = param(0.01, "strength of the regulariser", above=0)
+    samples: float = param(0.0, "mean samples per client: divides alpha by a client's share; 0: alpha for all", low=0)
 
     def init_client(self, w: Tensor) -> Tensors:
         return {"h": torch.zeros_like(w)}
@@ -40,13 +45,16 @@ class FedDyn(Part):
         return {"h": torch.zeros_like(w)}
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
-        return g - c.state["h"] + self.alpha * (w - c.w0), {}
+        return g - c.state["h"] + self._alpha(c) * (w - c.w0), {}
 
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
-        return {}, {"h": c.state["h"] - self.alpha * delta}
+        return {}, {"h": c.state["h"] - self._alpha(c) * delta}
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
         return {"h": s["h"] - self.alpha / r.N * r.deltas.sum(0)}
 
     def server_step(self, s: Tensors, r: Round) -> Tensor:
         return r.w + r.update - s["h"] / self.alpha
+
+    def _alpha(self, c: Client) -> Tensor | float:
+        return self.alpha * self.samples / c.n.to(c.w0.dtype) if self.samples else self.alpha

@@ -18,7 +18,10 @@ class FedRS(Part):
 
         loss = cross-entropy(s * logits),    s_c = alpha where n_c = 0, else 1
 
-    Samples of other classes then push their classifier rows less.
+    Samples of other classes then push their classifier rows less. ``scaled=all`` is what the authors' published code
+    does: it scales every class by its number of samples relative to the client's most frequent class.
+
+        s_c = alpha + (1 - alpha) * n_c / max n
     """
 
     name = "fedrs"
@@ -27,8 +30,12 @@ class FedRS(Part):
     summary = "Protects classes that a client lacks"
 
     alpha: float = param(0.5, "scale of the missing classes' logits; 1 is FedAvg", low=0, high=1)
+    scaled: str = param("missing", "which logits are scaled: all is by frequency", choices=("missing", "all"))
 
     def begin(self, c: Client) -> Tensors:
+        if self.scaled == "all":
+            share = c.counts.to(c.w0.dtype) / c.counts.max().clamp(min=1)
+            return {"scale": self.alpha + (1 - self.alpha) * share}
         return {"scale": torch.where(c.counts > 0, torch.ones_like(c.w0[:1]), self.alpha)}
 
     def task_loss(self, c: Client, out: Out, batch: Batch) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.comparison.compare import check_numbers
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
-from holdfast.comparison.runner import run_all
+from holdfast.comparison.runner import refuse_mixed_meanings, run_all
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import LOCK, FolderLock
@@ -93,6 +93,7 @@ def reproduce(
     executor = Executor()
     runs = [] if collect else checked_tasks(request, path, executor)
     with FolderLock(path):
+        refuse_mixed_meanings(runs)
         save(path, request, note)
         measures = dict.fromkeys(cell.measure.words_in(cell.config.rounds) for cell in request.cells)
         observer = SavingObserver(watch or Observer(), lambda: save(path, request, note), measures)

@@ -23,6 +23,7 @@ from holdfast.models.net import Net
 from holdfast.runs import checkpoint
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import summarize
+from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.provenance import commit, made_here
 from holdfast.runs.resume import resumed_config
 from holdfast.runs.run_options import RunOptions
@@ -100,6 +101,8 @@ def run(
     else:
         config = Config().changed(**asked, **({} if sum is None else {"method": str(sum)}))
     method = as_method(config.method if sum is None else sum)
+    if options.resume and options.folder is not None:
+        refuse_changed_meaning(options.folder, config, method)
     module = None if isinstance(model, str) else model
     if trainer is None and config.engine in OTHER_TRAINERS and (federation is not None or module is not None):
         raise HoldfastError(

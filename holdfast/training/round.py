@@ -128,6 +128,7 @@ class Trainer(ABC):
             rounds=self.config.rounds, net=self.net,
             key=lambda: rng.key(seed, rng.SERVER, torch.tensor(t, device=self.net.device)),
             public=lambda: fed.public_batches(CHUNK),
+            occupied=len(self.occupied),
         )  # fmt: skip
 
     def _consult(self, broadcast: Broadcast, ids: np.ndarray) -> tuple[Broadcast, int]:

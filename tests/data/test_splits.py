@@ -181,6 +181,7 @@ def test_noise_levels():
 
     np.testing.assert_allclose(sigma("noise(0.5)"), 0.5)
     np.testing.assert_allclose(sigma("noise(0.5, ramp)"), [0.125, 0.25, 0.375, 0.5])
+    np.testing.assert_allclose(sigma("noise(0.6, ramp-from-clean)"), [0, 0.2, 0.4, 0.6], rtol=1e-6)
     drawn = sigma("noise(0.5, spread=drawn)")
     assert (drawn >= 0).all()
     assert (drawn <= 0.5).all()
@@ -398,7 +399,7 @@ def test_errors_name_the_offender_and_the_remedy(split, clients, message):
         ("dirichlet", "alpha is needed"),
         ("shards(0)", "s must be a whole number of at least 1"),
         ("noise(0.1, mask=2)", r"mask must be a number in \[0, 1\]"),
-        ("noise(0.1, spread=wild)", "one of fixed, ramp, drawn"),
+        ("noise(0.1, spread=wild)", "one of fixed, ramp, ramp-from-clean, drawn"),
         ("dirichle(0.3)", "did you mean dirichlet"),
     ],
 )

@@ -36,6 +36,16 @@ METHODS = {
 }
 
 
+def test_clients_without_samples_do_not_count_in_the_mean_of_all():
+    settings = SMALL | {"clients": 8, "split": "dirichlet(0.002)", "seed": 1}
+    occupied = []
+    expected = run("latest", engine="loop", on_start=lambda trainer, _: occupied.extend(trainer.occupied), **settings)
+    assert len(occupied) < 8
+    found = on_grid("latest", nodes=8, **settings)
+    assert [r.cohort for r in found.history] == [r.cohort for r in expected.history]
+    torch.testing.assert_close(found.w, expected.w, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_history_as_in_simulation(method):
     expected = run(method, engine="loop", **SMALL | METHODS[method])

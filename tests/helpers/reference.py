@@ -129,18 +129,59 @@ def fedsam(world: World, rho: float) -> Tensor:
     return averaging(world, lambda w0, i: lambda k, w, x, y: at_worst(w, x, y, rho))
 
 
-def fedlc(world: World, tau: float) -> Tensor:
+def fedlc(world: World, tau: float, out: bool = False) -> Tensor:
+    """With ``out``, the sum over classes leaves out those that the client lacks."""
+
     def direction(w0: Tensor, i: int) -> Direction:
         labels = world.y[world.clients[i]].tolist()
         margin = torch.tensor([tau * max(1, labels.count(c)) ** -0.25 for c in range(3)], dtype=torch.float64)
+        there = torch.tensor([float(c in labels or not out) for c in range(3)], dtype=torch.float64)
 
         def calibrated(logits: Tensor, z: Tensor, y: Tensor) -> Tensor:
-            e = torch.exp(logits - margin)
+            e = there * torch.exp(logits - margin)
             return -torch.log(e[torch.arange(len(y)), y] / e.sum(1)).mean()
 
         return lambda k, w, x, y: gradient(w, x, y, calibrated)
 
     return averaging(world, direction)
+
+
+def fedrs(world: World, alpha: float, graded: bool = False) -> Tensor:
+    """With ``graded``, every class is scaled by its share of the most frequent class."""
+
+    def direction(w0: Tensor, i: int) -> Direction:
+        labels = world.y[world.clients[i]].tolist()
+        counts = [labels.count(c) for c in range(3)]
+        shares = [n / max(counts) if graded else float(n > 0) for n in counts]
+        scale = torch.tensor([alpha + (1 - alpha) * share for share in shares], dtype=torch.float64)
+
+        def restricted(logits: Tensor, z: Tensor, y: Tensor) -> Tensor:
+            return loss(scale * logits, z, y)
+
+        return lambda k, w, x, y: gradient(w, x, y, restricted)
+
+    return averaging(world, direction)
+
+
+def feddecorr(world: World, beta: float, code: bool = False) -> Tensor:
+    """The sum over pairs of features written out; with ``code`` as in the authors' code, pair by different pair."""
+
+    def decorrelated(logits: Tensor, z: Tensor, y: Tensor) -> Tensor:
+        n, d = z.shape
+        if n == 1:
+            return loss(logits, z, y)
+        unit = (z - z.mean(0)) / torch.sqrt(z.var(0) + 1e-5)
+        total = torch.zeros((), dtype=z.dtype)
+        for j in range(d):
+            for k in range(d):
+                product = (unit[:, j] * unit[:, k]).sum()
+                if not code:
+                    total = total + (product / (n - 1)) ** 2 / d**2
+                elif j != k:
+                    total = total + product**2 / (d * (d - 1)) / n
+        return loss(logits, z, y) + beta * total
+
+    return averaging(world, lambda w0, i: lambda k, w, x, y: gradient(w, x, y, decorrelated))
 
 
 def moon(world: World, mu: float, T: float) -> Tensor:
@@ -183,14 +224,16 @@ def scaffold(world: World) -> Tensor:
     return w0
 
 
-def feddyn(world: World, alpha: float) -> Tensor:
+def feddyn(world: World, alpha: float, samples: float = 0.0) -> Tensor:
+    """With ``samples``, the mean per client, each client's alpha is divided by its number relative to that mean."""
     w0, h, own = world.start, torch.zeros_like(world.start), {}
     for cohort, lr, batches, _ in world.rounds():
         deltas = []
         for i, b in zip(cohort, batches, strict=True):
             hi = own.get(i, torch.zeros_like(w0))
-            delta = descend(w0, b, lr, lambda k, w, x, y, hi=hi, w0=w0: gradient(w, x, y) - hi + alpha * (w - w0))
-            own[i] = hi - alpha * delta
+            a = alpha / (len(world.clients[i]) / samples) if samples else alpha
+            delta = descend(w0, b, lr, lambda k, w, x, y, hi=hi, w0=w0, a=a: gradient(w, x, y) - hi + a * (w - w0))
+            own[i] = hi - a * delta
             deltas.append(delta)
         h = h - alpha / len(world.clients) * sum(deltas)
         w0 = w0 + sum(deltas) / len(deltas) - h / alpha

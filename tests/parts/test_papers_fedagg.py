@@ -90,8 +90,13 @@ def test_the_rates_applied_are_the_references(rates):
         ("fedagg(0.5, mode=fixed_point, sweeps=2, epsilon=1e-9)", {"alpha": 0.5, "sweeps": 2, "epsilon": 1e-9}),
         ("fedagg(mode=fixed_point, sweeps=50, epsilon=0.3)", {"sweeps": 50, "epsilon": 0.3}),
         ("fedagg(mode=fixed_point, min_rate=0.15, max_rate=0.2)", {"sweeps": 10, "clip": (0.15, 0.2)}),
+        ("fedagg(mode=fixed_point, along=previous)", {"sweeps": 10, "along": "estimate"}),
+        (
+            "fedagg(0.5, mode=fixed_point, along=previous, sweeps=3, epsilon=1e-9)",
+            {"alpha": 0.5, "sweeps": 3, "epsilon": 1e-9, "along": "estimate"},
+        ),
     ],
-    ids=["default", "two sweeps", "stops early", "clipped"],
+    ids=["default", "two sweeps", "stops early", "clipped", "Eq. 11", "Eq. 11, three sweeps"],
 )
 def test_the_fixed_point_agrees_with_the_reference(sum, how, problem, engine, monkeypatch):
     layers = start(problem, monkeypatch)
@@ -223,9 +228,10 @@ def test_the_published_sweep_contracts_the_rates_to_zero():
     assert sizes[-1] < 1e-9 * sizes[0]
 
 
-def test_the_published_loop_run_to_its_end_hardly_trains():
+@pytest.mark.parametrize("along", ["current", "previous"])
+def test_the_published_loop_run_to_its_end_hardly_trains(along):
     settings = {"lr": 0.2, "rounds": 2, "epochs": 2, "engine": "vector"}
-    sum = "fedagg(0.5, mode=fixed_point, epsilon=1e-12, sweeps=300, min_rate=0)"
+    sum = f"fedagg(0.5, mode=fixed_point, epsilon=1e-12, sweeps=300, min_rate=0, along={along})"
     plain, dead = (train(method, **settings).after for method in ("fedavg", sum))
     moved = [float((after[-1]["w"] - after[0]["w"]).norm()) for after in (plain, dead)]
     assert moved[1] < 1e-6 * moved[0]

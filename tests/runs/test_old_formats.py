@@ -16,8 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import holdfast
+from helpers.commands import call
 from helpers.places import ROOT
 from holdfast.core.errors import HoldfastError
+from holdfast.method.config_text import CHECKSUM_SINCE, checksum
 
 OLD = ROOT / "tests" / "runs" / "format1"
 ENDS = json.loads((OLD / "ends.json").read_text())
@@ -115,4 +117,119 @@ def test_a_newer_format_is_refused(file: str, number: int, tmp_path: Path):
         what, rest = f"the config {path} has", "; the last good round is 3"
     with pytest.raises(HoldfastError) as error:
         holdfast.run(out=folder, resume=True)
-    assert str(error.value) == f"{what} format 4, but this version reads up to 3: upgrade Holdfast{rest}"
+    assert (
+        str(error.value) == f"{what} format {number}, but this version reads up to {number - 1}: upgrade Holdfast{rest}"
+    )
+
+
+# -- runs that would continue with another meaning -------------------------------------------------------------------
+PARTICIPATION = "participation added one client to a round in which nobody was drawn, rather than drawing again"
+LATEST = "latest counted clients without samples"
+
+
+def refusal(folder: Path, before: str) -> str:
+    return (
+        f"the run in {folder} was started by an earlier version, in which {before}: start over with --overwrite, or "
+        "finish it with that version"
+    )
+
+
+def aged(folder: Path, version: int = 2) -> None:
+    """Write the config of a run as an earlier version did."""
+    path = folder / "config.toml"
+    lines = [line for line in path.read_text().splitlines() if not line.startswith(("format = ", "checksum = "))]
+    text = "\n".join([f"format = {version}"] * (version > 1) + lines) + "\n"
+    path.write_text(text + (f'checksum = "{checksum(text)}"\n' if version >= CHECKSUM_SINCE else ""))
+
+
+def participating(folder: Path, version: int) -> Path:
+    """Change the run in a folder so that chance decides who takes part."""
+    path = folder / "config.toml"
+    path.write_text(path.read_text().replace("cohort = 3", "participation = 0.5"))
+    aged(folder, version)
+    return folder
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_old_run_with_participation_is_refused(version: int, tmp_path: Path):
+    folder = participating(copied("scaffold", tmp_path), version)
+    for more in ({}, {"rounds": 9}):
+        with pytest.raises(HoldfastError) as error:
+            holdfast.run(out=folder, resume=True, **more)
+        assert str(error.value) == refusal(folder, PARTICIPATION)
+    assert call("run", "--resume", "--out", str(folder)).code == 2
+
+
+def test_a_run_of_today_with_participation_resumes(tmp_path: Path):
+    folder = participating(copied("scaffold", tmp_path), 3)
+    assert len(holdfast.run(out=folder, resume=True).history) == 6
+
+
+def test_an_old_run_without_a_round_starts_with_the_meaning_of_today(tmp_path: Path):
+    folder = participating(copied("scaffold", tmp_path), 2)
+    shutil.rmtree(folder / "checkpoint")
+    (folder / "history.jsonl").write_text("")
+    assert len(holdfast.run(out=folder, resume=True).history) == 6
+
+
+def test_a_finished_old_run_can_be_read_but_not_extended(tmp_path: Path):
+    folder = tmp_path / "run"
+    first = holdfast.run(out=folder, participation=0.5, clients=6, rounds=2, epochs=1, model="linear")
+    aged(folder)
+    assert torch.equal(holdfast.run(out=folder, resume=True).w, first.w)
+    with pytest.raises(HoldfastError) as error:
+        holdfast.run(out=folder, resume=True, rounds=3)
+    assert str(error.value) == refusal(folder, PARTICIPATION)
+
+
+@pytest.mark.parametrize(("clients", "split", "empty"), [(6, "iid", False), (6, "dirichlet(0.01)", True)])
+def test_an_old_run_with_latest_is_refused_if_a_client_is_empty(clients: int, split: str, empty: bool, tmp_path: Path):
+    settings = {"clients": clients, "split": split, "cohort": 2, "rounds": 4, "epochs": 1, "model": "linear"}
+    folder = tmp_path / "stopped"
+    counter = iter(range(4))
+    holdfast.run("latest", out=folder, stop=lambda: next(counter) == 1, **settings)
+    counts = json.loads((folder / "split.json").read_text())["counts"]
+    assert (min(map(sum, counts)) == 0) == empty
+    aged(folder)
+    if empty:
+        with pytest.raises(HoldfastError) as error:
+            holdfast.run(out=folder, resume=True)
+        assert str(error.value) == refusal(folder, LATEST)
+    else:
+        assert torch.equal(holdfast.run(out=folder, resume=True).w, holdfast.run("latest", **settings).w)
+
+
+def test_a_folder_that_does_not_say_who_is_empty_is_refused(tmp_path: Path):
+    folder = copied("scaffold", tmp_path)
+    path = folder / "config.toml"
+    path.write_text(path.read_text().replace('"scaffold"', '"scaffold+latest"'))
+    (folder / "split.json").unlink()
+    with pytest.raises(HoldfastError) as error:
+        holdfast.run(out=folder, resume=True)
+    assert str(error.value) == refusal(folder, LATEST)
+
+
+def test_a_deployment_refuses_an_old_run_before_it_starts_anything(tmp_path: Path):
+    folder = participating(copied("scaffold", tmp_path), 2)
+    found = call("deploy", "local", "--resume", "--out", str(folder))
+    assert found.code == 2
+    assert refusal(folder, PARTICIPATION) in " ".join(found.err.split())
+
+
+def test_a_comparison_does_not_add_to_runs_of_another_meaning(tmp_path: Path):
+    """Finished runs count too, since new ones are compared with them; what is there can still be reported."""
+    folder = tmp_path / "comparison"
+    settings = {"participation": 0.5, "clients": 6, "rounds": 2, "epochs": 1, "model": "linear", "seeds": 1}
+    holdfast.compare(["fedavg", "scaffold"], out=folder, **settings)
+    done = folder / "fedavg" / "seed-0"
+    aged(done)
+    holdfast.compare(["fedavg", "scaffold"], out=folder, **settings)
+    plan = (folder / "plan.json").read_bytes()
+    with pytest.raises(HoldfastError) as error:
+        holdfast.compare(["fedavg", "scaffold"], out=folder, **settings | {"seeds": 2})
+    assert (folder / "plan.json").read_bytes() == plan
+    assert str(error.value) == (
+        f"the run in {done} is from an earlier version, in which {PARTICIPATION}: choose another --out, or finish with "
+        "that version"
+    )
+    assert call("report", str(folder)).code == 0
