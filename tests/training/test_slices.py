@@ -8,12 +8,17 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+import torch._inductor
 from torch import Tensor
 
 from helpers.toys import ENGINES, Poison, assert_close, train
 from holdfast import Method, Part, Round, Tensors
 from holdfast.engines import slice_width
+from holdfast.method.config import Config
+from holdfast.method.method import as_method
 from holdfast.method.recipes import RECIPES
+from holdfast.runs.setup import prepare_simulation
+from holdfast.training.prefetch import Prefetcher
 from holdfast.training.round import Diverged
 
 SUMMED = [
@@ -129,15 +134,31 @@ def test_an_unknown_declaration_is_refused():
 
 
 def test_an_ordinary_cohort_is_never_cut_on_a_cpu_with_enough_memory(monkeypatch):
-    from holdfast.method.config import Config
-    from holdfast.method.method import as_method
-    from holdfast.runs.setup import prepare_simulation
-
     monkeypatch.setattr(slice_width, "total_memory", lambda device: 2.0**40)
     for engine in ENGINES:
         config = Config(clients=200, cohort=100, engine=engine, model="mlp", device="cpu", split="iid")
         simulation = prepare_simulation(config, as_method("scaffold"), None, None)
         assert len(simulation.slices(simulation.occupied[:100])) == 1
+
+
+@pytest.mark.usefixtures("narrow")
+def test_batches_that_were_prepared_serve_every_slice(monkeypatch):
+    config = Config(clients=6, cohort=5, rounds=3, epochs=1, model="linear", engine="vector", device="cpu")
+    plain, ahead = (prepare_simulation(config, as_method("scaffold"), None, None) for _ in range(2))
+    ahead.prefetcher = Prefetcher(ahead._upcoming)
+    for t in range(1, 4):
+        assert len(plain.slices(plain.occupied[:5])) == 3
+        assert plain.play(t).cohort == ahead.play(t).cohort
+        assert len(ahead.prepared[1]) == 3
+    assert torch.equal(plain.server.w, ahead.server.w)
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fedexp"])
+def test_traced_steps_run_in_slices_too(method, monkeypatch):
+    monkeypatch.setattr(torch._inductor, "compile", lambda traced, inputs, **_: traced)
+    whole = train(method, engine="vector", cohort=4)
+    sliced = train(method, engine="vector", cohort=4, slice=3, compile=True)
+    assert_close(sliced.after[-1], whole.after[-1], 1e-10)
 
 
 PEAK = """
