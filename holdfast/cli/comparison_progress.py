@@ -77,6 +77,8 @@ class LiveTable(Observer):
         row.now = {"finished": "", "stopped": "stopped"}.get(state, f"seed {seed} diverged")
         if state != "stopped":
             row.rounds[seed] = task.config.rounds
+        if state == "finished" and task.summary().get("exploded"):
+            row.now = f"seed {seed} exploded"
         if state == "finished" and task.summary()["final_accuracy"] is not None:
             row.accuracy[seed] = task.summary()["final_accuracy"]
 

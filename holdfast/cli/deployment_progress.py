@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.run_progress import RunProgress, where
+from holdfast.cli.run_progress import RunProgress, explosion, where
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.runs.history import read_history
@@ -33,6 +33,8 @@ class DeploymentProgress:
             f"{config.method} on {config.data}, {config.split} over {config.clients} clients, {config.cohort_size} per "
             f"round; {nodes} nodes and a server on this machine"
         )
+        with suppress(HoldfastError):  # the server reports a damaged history
+            self.progress.resume(read_history(self.path, self.shown) if self.shown else [])
         self.progress.begin(text, self.shown, config.rounds)
 
     def update(self) -> None:
@@ -54,6 +56,8 @@ class DeploymentProgress:
                 highlight=False,
                 soft_wrap=True,
             )
+        for line in explosion(s):
+            self.progress.console.print(line, highlight=False, soft_wrap=True)
         self.progress.console.print(where(self.out), highlight=False, soft_wrap=True, markup=False)
 
     def __enter__(self) -> DeploymentProgress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +68,8 @@ def command(
         progress,
     ):
         result = run(
-            name, out=folder, resume=resume, overwrite=overwrite, on_start=progress.start, on_round=progress.round,
-            stop=stop, **values,
+            name, out=folder, resume=resume, overwrite=overwrite, on_start=partial(progress.start, out=folder),
+            on_round=progress.round, stop=stop, **values,
         )  # fmt: skip
     if not quiet:
         show(result, progress)
@@ -79,7 +80,7 @@ def command(
 
 def show(result: Result, progress: RunProgress) -> None:
     """Print the end of a run."""
-    from holdfast.cli.run_progress import where
+    from holdfast.cli.run_progress import explosion, where
 
     s = result.summary
     if s["final_accuracy"] is not None:
@@ -98,6 +99,8 @@ def show(result: Result, progress: RunProgress) -> None:
             f"classes (global model: {s['global_on_mix']:.4f})",
             highlight=False,
         )
+    for line in explosion(s):
+        progress.console.print(line, highlight=False, soft_wrap=True)
     if s.get("leaks_test_data"):
         progress.console.print("this run LEAKS TEST DATA: its accuracy means nothing", highlight=False)
     if s["rounds"] < result.config.rounds:

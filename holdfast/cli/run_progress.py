@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from holdfast.runs.explosion import explanation, exploded, loss_of_guessing
+from holdfast.runs.history import read_history
+from holdfast.runs.run_files import HISTORY
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 
@@ -29,9 +34,18 @@ class RunProgress:
         self.accuracy: float | None = None
         self.loss: float | None = None
         self.speed: float | None = None
+        self.losses: list[float | None] = []
+        self.guessing: float | None = None
 
-    def start(self, trainer: Trainer, done: int) -> None:
+    def start(self, trainer: Trainer, done: int, out: Path) -> None:
+        """Describe the run; ``done`` rounds of it are in the folder ``out``."""
+        self.guessing = loss_of_guessing(trainer.method, trainer.net.classes)
+        self.resume(read_history(out / HISTORY, done) if done else [])
         self.begin(describe(trainer), done, trainer.config.rounds)
+
+    def resume(self, records: Sequence[RoundRecord]) -> None:
+        """Take the rounds into account that were done before."""
+        self.losses = [record.train_loss for record in records]
 
     def begin(self, text: str, done: int, rounds: int) -> None:
         self.console.print(text, highlight=False, soft_wrap=True)
@@ -67,6 +81,9 @@ class RunProgress:
             self.console.print(
                 f"round {record.round}: skipped the update of {who}, which is not finite", highlight=False
             )
+        self.losses.append(record.train_loss)
+        if exploded(self.losses, self.guessing) == record.round:
+            self.console.print(explanation(record.round), highlight=False, soft_wrap=True)
         for client, why in record.failed.items():
             self.console.print(f"round {record.round}: no update from client {client}: {why}", highlight=False)
 
@@ -84,6 +101,11 @@ def describe(trainer: Trainer) -> str:
         f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {trainer.engine_name}: "
         f"{trainer.engine_reason}"
     )
+
+
+def explosion(summary: dict[str, Any]) -> list[str]:
+    """Return the line about an explosion at the end of a run, if there was one."""
+    return [f"this run {explanation(summary['exploded_round'])}"] if summary.get("exploded") else []
 
 
 def where(out: Path | str) -> str:

@@ -47,7 +47,8 @@ def csv_row(study: Study, e: StudyEntry) -> dict[str, Any]:
     d = e.difference
     columns = {"difference": "mean", "low": "low", "high": "high", "p": "p", "compared_with": "to"}
     row |= {column: getattr(d, name, None) for column, name in columns.items()}
-    row |= {"verdict": e.verdict, "diverged": len(e.diverged), "leaks_test_data": e.leaks_test_data}
+    row |= {"verdict": e.verdict, "diverged": len(e.diverged), "exploded": len(e.exploded)}
+    row |= {"leaks_test_data": e.leaks_test_data}
     for cost in e.targets:
         for name, values in (("rounds", cost.rounds), ("seconds", cost.seconds), ("bytes", cost.bytes)):
             known = [v for v in values if v is not None]

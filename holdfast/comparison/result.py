@@ -19,10 +19,12 @@ from holdfast.comparison.study_schema import (
     DataFacts,
     DivergedRun,
     DriftCurve,
+    ExplodedRun,
     Study,
     StudyEntry,
     TargetCost,
 )
+from holdfast.runs.explosion import exploded
 from holdfast.runs.provenance import MADE
 
 
@@ -122,6 +124,7 @@ def study_entry(row: EntryRuns, reference: EntryRuns | None, targets: Sequence[f
         difference=difference,
         verdict=verdict(difference),
         diverged=[DivergedRun(run.seed, run.why) for run in runs if run.why],
+        exploded=explosions(runs),
         leaks_test_data=any(row.figures("leaks_test_data")),
         targets=[cost_to_reach(runs, target) for target in targets],
         kappa=spread(row.figures("kappa")),
@@ -133,6 +136,19 @@ def study_entry(row: EntryRuns, reference: EntryRuns | None, targets: Sequence[f
         curves=curves(runs),
         drift=drift(runs),
     )
+
+
+def explosions(runs: Sequence[StoredRun]) -> list[ExplodedRun]:
+    """Return the runs that exploded; those that diverged are listed as such.
+
+    A run without a summary, or with one of an older version, is judged by its history alone.
+    """
+    rounds = {
+        run.seed: run.get("exploded_round") or exploded([line["train_loss"] for line in run.history])
+        for run in runs
+        if not run.why
+    }
+    return [ExplodedRun(seed, round) for seed, round in rounds.items() if round is not None]
 
 
 def cost_to_reach(runs: Sequence[StoredRun], target: float) -> TargetCost:

@@ -69,6 +69,14 @@ class DivergedRun:
 
 
 @dataclass(frozen=True)
+class ExplodedRun:
+    """A seed whose training loss exploded, and the round by which it had."""
+
+    seed: int
+    round: int
+
+
+@dataclass(frozen=True)
 class TargetCost:
     """Rounds, seconds and bytes, seed by seed, until the accuracy ``target`` was reached; None where it never was."""
 
@@ -143,6 +151,7 @@ class StudyEntry:
         runs: The run folders, relative to that of the comparison.
         difference: To the reference; None for the reference itself and where a run diverged.
         verdict: ``better``, ``worse``, ``no difference seen``, or empty without an interval.
+        exploded: The runs that ended normally but whose training loss exploded.
         leaks_test_data: Whether training used test data, which makes the accuracy meaningless.
         kappa: Final accuracy times 10 000 per second.
         rho: Final accuracy times 10 000 per megabyte.
@@ -160,6 +169,7 @@ class StudyEntry:
     difference: PairedDifference | None
     verdict: str = ""
     diverged: list[DivergedRun] = field(default_factory=list)
+    exploded: list[ExplodedRun] = field(default_factory=list)
     leaks_test_data: bool = False
     targets: list[TargetCost]
     kappa: Spread

@@ -11,6 +11,7 @@ from holdfast.comparison.study_schema import PairedDifference, Spread, Study, St
 from holdfast.comparison.sweep_edges import edges
 from holdfast.method.config import with_role
 from holdfast.method.config_text import setting_to_text
+from holdfast.runs.explosion import explanation
 
 NEVER, NONE = "∞", "–"
 OPTIMISTIC = (
@@ -104,6 +105,7 @@ def notes(study: Study) -> list[str]:
     """Return what a reader must know besides the numbers."""
     differences = [e.difference for e in study.entries if e.difference]
     lines = [f"{e.label}, seed {d.seed}: diverged, {d.why}" for e in study.entries for d in e.diverged]
+    lines += [f"{e.label}, seed {x.seed}: {explanation(x.round)}" for e in study.entries for x in e.exploded]
     if len(study.seeds) == 1:
         lines.append(ONE_SEED)
     elif differences and all(d.low is None for d in differences):
@@ -153,7 +155,8 @@ def from_python(study: Study) -> str:
 
 
 def name(entry: StudyEntry) -> str:
-    return entry.label + (" (LEAK)" if entry.leaks_test_data else "")
+    marks = [" (EXPLODED)"] * bool(entry.exploded) + [" (LEAK)"] * entry.leaks_test_data
+    return "".join([entry.label, *marks])
 
 
 def percent(spread: Spread) -> str:

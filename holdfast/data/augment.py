@@ -14,7 +14,8 @@ PADDING = 4
 def crop_and_flip(x: Tensor, key: Tensor) -> Tensor:
     """Shift every image by up to four pixels, with zeros outside, and mirror it with probability one half.
 
-    ``x`` is [..., batch, channels, height, width]; ``key`` has the shape of the axes before the batch.
+    ``x`` is [..., batch, channels, height, width]; ``key`` has the shape of the axes before the batch. The result is
+    contiguous like ``x``, since under ``vmap`` some layers cannot handle another order in memory.
     """
     lead, (channels, height, width) = x.shape[:-3], x.shape[-3:]
     draw = rng.uniform(key, (lead[-1], 3)).reshape(-1, 3)
@@ -25,4 +26,4 @@ def crop_and_flip(x: Tensor, key: Tensor) -> Tensor:
     columns = torch.where(draw[:, 2:] < 0.5, columns, columns.flip(1))
     sample = torch.arange(len(images), device=x.device)[:, None, None]
     cropped = images.permute(0, 2, 3, 1)[sample, rows[:, :, None], columns[:, None, :]]
-    return cropped.permute(0, 3, 1, 2).reshape(x.shape)
+    return cropped.permute(0, 3, 1, 2).contiguous().reshape(x.shape)

@@ -19,6 +19,7 @@ from holdfast.core.tensors import PerPart, Tensors, stack
 from holdfast.engines.allocator import keep_freed_memory
 from holdfast.engines.cohort import Cohort, CohortUpdate
 from holdfast.engines.local_training import Broadcast, ClientInfo, ClientTask, LocalTraining, Objective, unshared
+from holdfast.engines.slice_width import clients_to_keep
 from holdfast.method.part import Batch, Gradient, Part
 
 CACHED = 2**17  # numbers that fit twice into a core's cache
@@ -44,6 +45,10 @@ class Loop:
         return CohortUpdate(
             info.id, info.n, info.K, torch.stack(deltas), stack(uploads), stack(states), torch.stack(losses)
         )
+
+    def width(self, batch: int) -> int:
+        """Return the most clients whose results should be kept at a time."""
+        return clients_to_keep(self.training)
 
     def gradients(self, cohort: Cohort, at: Tensor) -> Tensor:
         """Return every client's full gradient at one model, [C, P]."""

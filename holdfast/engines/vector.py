@@ -7,7 +7,6 @@ trained in slices, with the same result.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 
@@ -37,6 +36,7 @@ from holdfast.engines.local_training import (
     Objective,
     write_back,
 )
+from holdfast.engines.slice_width import clients_that_fit
 from holdfast.method.part import Batch, Gradient, Part
 
 
@@ -75,19 +75,23 @@ class Vector:
         sorted_already = order == list(range(cohort.size))
         if not sorted_already:
             cohort = cohort.pick(order)
-        width = self.slice or clients_that_fit(self.training, cohort)
-        train = self._train
-        if self.shape is not None:
-            width, train = min(width, self.shape.rows), self._train_traced
+        width = self.width(cohort.plan.index.shape[-1])
+        train = self._train if self.shape is None else self._train_traced
         slices = [train(broadcast, cohort.rows(i, min(i + width, cohort.size))) for i in range(0, cohort.size, width)]
         update = join(slices)
         if sorted_already:
             return update
         return update.rows(torch.argsort(torch.tensor(order, device=broadcast.w0.device)))
 
+    def width(self, batch: int) -> int:
+        """Return the most clients to train at a time with batches of this size."""
+        if self.shape is None:
+            return self.slice or clients_that_fit(self.training, batch)
+        return min(self.slice or clients_that_fit(self.training, self.shape.batch), self.shape.rows)
+
     def gradients(self, cohort: Cohort, at: Tensor) -> Tensor:
         """Return every client's full gradient at one model, [C, P]."""
-        width = self.slice or clients_that_fit(self.training, cohort)
+        width = self.width(cohort.plan.index.shape[-1])
         slices = [cohort.rows(i, min(i + width, cohort.size)).info for i in range(0, cohort.size, width)]
         return torch.cat([self._gradient(info, at) for info in slices])
 
@@ -151,7 +155,7 @@ class Vector:
         step that is mostly idle.
         """
         assert self.shape is not None
-        full = min(self.slice or self.shape.rows, self.shape.rows)
+        full = self.width(self.shape.batch)
         half = -(-full // 2)
         return half if size <= half else full
 
@@ -179,20 +183,3 @@ def differentiate(objective: Objective, w: Tensor, rate: Tensor | None) -> Gradi
     """Return the gradient by a function transform, which composes with ``vmap``."""
     g, (_, task) = grad_and_value(objective, has_aux=True)(w)
     return g, task
-
-
-def clients_that_fit(training: LocalTraining, cohort: Cohort) -> int:
-    """Estimate how many clients fit into half of the device's memory; the total counts, so that it never varies."""
-    net, batch = training.net, cohort.plan.index.shape[-1]
-    models = 1 + len(training.by_hook["teachers"]) + len(training.by_hook["begin"])
-    item = net.initial.element_size()
-    vectors = (8 + 2 * len(training.method.parts)) * net.layout.size * item
-    activations = 4 * models * batch * (net.footprint + net.inputs) * item
-    return max(1, int(total_memory(net.device) / 2 // (vectors + activations)))
-
-
-def total_memory(device: torch.device) -> float:
-    """Return the bytes of the device's memory."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[1])
-    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

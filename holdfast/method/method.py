@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import parse
 from holdfast.core.params import make
-from holdfast.method.part import SINGLE, Part, parts
+from holdfast.method.part import AT_SERVER, SINGLE, Part, parts
 from holdfast.method.recipes import RECIPES
 from holdfast.method.renamed import renamed
 
@@ -78,6 +78,12 @@ class Method:
         if aggregator is not None and aggregator.uniform is not None:
             return aggregator.uniform
         return any(p.uniform for p in self.parts)
+
+    @property
+    def reads_deltas(self) -> bool:
+        """Whether some part needs the deltas of the whole cohort at once at the server."""
+        readers = [p for p in self.parts if p.server_reads == "deltas" and any(map(p.fills, AT_SERVER))]
+        return bool(readers or self.filling("trips"))
 
     def check(self, config: Config, net: Net, federation: Federation) -> None:
         """Ask every part whether the run makes sense to it.

@@ -39,6 +39,9 @@ SINGLE = {
     "aggregate": "aggregate the cohort",
     "server_step": "make the server step",
 }
+# Hooks that see the round at the server, and what they may read of it (``Part.server_reads``).
+AT_SERVER = ("trips", "aggregate", "absorb", "server_step", "tune", "digest")
+SERVER_READS = ("deltas", "sums", "update")
 HOOKS = (
     "init_client", "init_server", "broadcast", "consult", "begin", "epoch", "teachers", "lr", "rate", "task_loss",
     "penalty", "gradient", "direction", "end", "trips", "aggregate", "absorb", "server_step", "tune", "survey",
@@ -134,7 +137,8 @@ class Round:
 
     Attributes:
         w: The global model at the start of the round.
-        deltas: The updates, local minus global: [C, P].
+        deltas: The updates, local minus global: [C, P]; NaN if the cohort was summed in slices because no part
+            reads them.
         ids: The clients' numbers in the federation: [C].
         n: Their numbers of samples: [C].
         K: Their local steps: [C].
@@ -224,6 +228,11 @@ class Part(Named):
         accepts_test_data: Whether it has a parameter with which a user may admit the test data as public data.
         excludes: Names of parts that it cannot be summed with, and why.
         follows: Hooks whose other parts must come before it in a sum, and why.
+        server_reads: What its hooks at the server read, which decides how much of a large cohort is kept in memory.
+            "deltas": every client's delta, all at once. "update": the aggregate and the part's own uploads, but no
+            deltas. "sums": likewise, except that ``absorb`` may read deltas, not the aggregate, and adds up over
+            clients, and that ``aggregate`` is a mean with the round's weights: both may be called with one slice of
+            the cohort after another.
     """
 
     paper: ClassVar[str] = ""
@@ -233,6 +242,7 @@ class Part(Named):
     accepts_test_data: ClassVar[bool] = False
     excludes: ClassVar[dict[str, str]] = {}
     follows: ClassVar[dict[str, str]] = {}
+    server_reads: ClassVar[str] = "deltas"
 
     @property
     def uniform(self) -> bool | None:
@@ -426,7 +436,10 @@ class Part(Named):
         """
 
     def __init_subclass__(cls) -> None:
-        """Refuse a parameter with the name of a hook: it would be mistaken for the hook."""
+        """Refuse a parameter with the name of a hook, which would be mistaken for it, and unknown declarations."""
+        if cls.server_reads not in SERVER_READS:
+            expected = ", ".join(SERVER_READS)
+            raise TypeError(f"{cls.__name__}: server_reads is {cls.server_reads!r}; choose one of {expected}")
         for name in vars(cls).get("__annotations__", {}):
             if name in HOOKS:
                 raise TypeError(f"{cls.__name__}: the parameter {name} has the name of a hook; choose another name")

@@ -52,6 +52,7 @@ class FedAdam(Part):
     paper = PAPER
     group = "baseline"
     summary = "Runs Adam at the server"
+    server_reads = "update"
 
     eta: float = param(0.01, ETA, above=0)
     beta1: float = param(0.9, BETA1, low=0, below=1)
@@ -84,6 +85,7 @@ class FedAdagrad(Part):
     paper = PAPER
     group = "baseline"
     summary = "Runs Adagrad at the server"
+    server_reads = "update"
 
     eta: float = param(0.01, ETA, above=0)
     beta1: float = param(0.0, BETA1, low=0, below=1)
@@ -114,6 +116,7 @@ class FedYogi(Part):
     paper = PAPER
     group = "baseline"
     summary = "Runs Yogi at the server"
+    server_reads = "update"
 
     eta: float = param(0.01, ETA, above=0)
     beta1: float = param(0.9, BETA1, low=0, below=1)

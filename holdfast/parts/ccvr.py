@@ -43,6 +43,7 @@ class Ccvr(Part):
     paper = "Luo et al. 2021, No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data"
     group = "baseline"
     summary = "Refits the head to virtual features"
+    server_reads = "update"
     follows: ClassVar[dict[str, str]] = {"serve": "it refits the head of the model that is served"}
 
     features: int = param(500, "virtual features per class, averaged over classes", low=1)

@@ -48,6 +48,7 @@ class FedAgg(Part):
     paper = "Yuan and Wang 2023, FedAgg: Adaptive Federated Learning with Aggregated Gradients"
     group = "paper"
     summary = "Adapts each client's rate in every epoch"
+    server_reads = "update"
 
     alpha: float = param(0.1, "cost of a large rate relative to the distance from the mean path", above=0, below=1)
     mode: str = param("feedback", "where the mean-field terms come from", choices=("feedback", "fixed_point"))

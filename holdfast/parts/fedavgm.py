@@ -25,6 +25,7 @@ class FedAvgM(Part):
     paper = "Hsu et al. 2019, Measuring the Effects of Non-Identical Data Distribution for Federated Classification"
     group = "baseline"
     summary = "Adds momentum at the server"
+    server_reads = "update"
 
     beta: float = param(0.9, "share of the old momentum to keep; 0 is FedAvg", low=0, below=1)
     eta: float = param(1.0, "server learning rate", above=0)

@@ -27,6 +27,7 @@ class FedCM(Part):
     paper = "Xu et al. 2021, FedCM: Federated Learning with Client-level Momentum"
     group = "baseline"
     summary = "Mixes the last update into local steps"
+    server_reads = "update"
 
     alpha: float = param(0.1, "weight of the client's own gradient; 1 is FedAvg", above=0, high=1)
 

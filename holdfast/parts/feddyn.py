@@ -33,6 +33,7 @@ class FedDyn(Part):
     paper = "Acar et al. 2021, Federated Learning Based on Dynamic Regularization"
     group = "baseline"
     summary = "Aligns local optima with the global one"
+    server_reads = "sums"
     uniform = True
 
     alpha: float = param(0.01, "strength of the regulariser", above=0)

@@ -26,6 +26,7 @@ class Latest(Part):
     name = "latest"
     paper = "Acar et al. 2021, the published code of FedDyn; also in code built on it, such as FedBug's"
     summary = "Scores the mean of all latest models"
+    server_reads = "sums"
 
     of: str = param("all", "whose latest models are averaged", choices=("all", "cohort"))
 

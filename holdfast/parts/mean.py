@@ -24,6 +24,7 @@ class Mean(Part):
     name = "mean"
     paper = "McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data"
     summary = "Weights clients by samples or equally"
+    server_reads = "sums"
 
     weights: str = param("samples", "how clients are weighted", choices=("samples", "uniform"))
 

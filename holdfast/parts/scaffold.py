@@ -27,6 +27,7 @@ class Scaffold(Part):
     paper = "Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning"
     group = "baseline"
     summary = "Cancels drift with control variates"
+    server_reads = "sums"
 
     def init_client(self, w: Tensor) -> Tensors:
         return {"c": torch.zeros_like(w)}

@@ -107,6 +107,7 @@ def reached(rounds: Sequence[int | None]) -> Cell:
 
 def remarks(e: StudyEntry) -> list[str]:
     lines = [f"diverged with seed {d.seed}" for d in e.diverged]
+    lines += [f"exploded with seed {x.seed} by round {x.round}" for x in e.exploded]
     return lines + (["leaks test data: its accuracy is meaningless"] if e.leaks_test_data else [])
 
 

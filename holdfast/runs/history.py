@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.runs.explosion import exploded
 from holdfast.training.round_record import RoundRecord
 
 SEVERAL_MACHINES = ("failed", "reset", "waiting", "overhead")  # left out of a line if there is nothing to say
@@ -54,13 +55,17 @@ def _client_numbers(found: dict[str, Any]) -> dict[Any, Any]:
     return {int(k) if k.isdecimal() else k: v for k, v in found.items()}
 
 
-def summarize(records: Sequence[RoundRecord]) -> dict[str, Any]:
-    """Return final, best and mean-of-last-five accuracy, time and traffic of a run."""
+def summarize(records: Sequence[RoundRecord], guessing: float | None = None) -> dict[str, Any]:
+    """Return final, best and mean-of-last-five accuracy, time and traffic of a run, and whether it exploded.
+
+    ``guessing`` is the loss of a model that guesses, if it is known.
+    """
     scores = [r.test_accuracy for r in records if r.test_accuracy is not None]
     last = scores[-5:]
     seconds = sum(r.seconds for r in records)
     megabytes = sum(r.upload_bytes + r.download_bytes for r in records) / 1e6
     final = scores[-1] if scores else None
+    explosion = exploded([r.train_loss for r in records], guessing)
     return {
         "rounds": len(records),
         "final_accuracy": final,
@@ -73,4 +78,6 @@ def summarize(records: Sequence[RoundRecord]) -> dict[str, Any]:
         "rho": final * 1e4 / megabytes if final is not None and megabytes else None,  # and per megabyte
         "skipped_updates": sum(len(r.skipped) for r in records),
         "failed_updates": sum(len(r.failed) for r in records),
+        "exploded": explosion is not None,
+        "exploded_round": explosion,
     }

@@ -21,6 +21,7 @@ from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
 from holdfast.models.net import Net
 from holdfast.runs import checkpoint
+from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
@@ -214,7 +215,8 @@ def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | N
     what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
     what |= folder.made() if folder and folder.finished else made_here(trainer.net.device)
     leak = {"leaks_test_data": True} if trainer.federation.leaks else {}
-    return what | leak | summarize(history) | {"out": str(folder.path) if folder else None}
+    guessing = loss_of_guessing(trainer.method, trainer.net.classes)
+    return what | leak | summarize(history, guessing) | {"out": str(folder.path) if folder else None}
 
 
 def _by_class(score: Score | None) -> dict[str, list[float | None]]:

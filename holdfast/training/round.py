@@ -26,6 +26,7 @@ from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
+from holdfast.training.slices import CohortCollector, SliceSums
 
 
 class Diverged(HoldfastError):
@@ -70,6 +71,10 @@ class Trainer(ABC):
     def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
         """Yield what parts measure at all clients, some at a time: how many, and the results with a client axis."""
 
+    def slices(self, ids: np.ndarray) -> list[np.ndarray]:
+        """Return the clients of a cohort in the groups in which they are trained; by default in one."""
+        return [ids]
+
     def annotate(self, record: RoundRecord) -> RoundRecord:
         """Add what only the subclass knows about a round."""
         return record
@@ -83,17 +88,20 @@ class Trainer(ABC):
         """Play round ``t`` = 1, 2, ...; the record still lacks the evaluation and the time."""
         ids = draw(self.config, self.drawable(), t)
         broadcast, visits = self._consult(self.broadcast(t, self.server.messages()), ids)
-        update = self.train(broadcast, ids)
+        groups = self.slices(ids)
+        sums = None
+        if len(groups) > 1 and not (self.method.reads_deltas or self.config.drift):
+            sums = SliceSums(self.server, lambda slice: self._server_view(t, slice, broadcast.lr))
+        update, skipped, received = self._train_slices(broadcast, groups, sums)
         model = self.net.initial.numel() * self.net.initial.element_size()
         down = len(ids) * (model * (1 + visits) + nbytes(broadcast.messages))
-        up = model * (len(ids) * visits + len(update.ids)) + nbytes(update.uploads)
-        update, skipped = self._finite(t, update)
-        self.clients.scatter(update.ids.tolist(), update.states)
+        up = model * len(ids) * visits + received
         r = self._server_view(t, update, broadcast.lr)
         for number, (part, trip) in enumerate(self.trips, start=1):
             r, sent, received = self._trip(number, trip, r, update.uploads.get(part.name, {}))
             down, up = down + sent, up + received
-        self.server.close(r, update.uploads)
+        r = replace(r, update=sums.update() if sums else self.server.aggregate(r, update.uploads))
+        self.server.close(r, update.uploads, sums.absorbed if sums else None)
         if not bool(torch.isfinite(self.server.w).all()):
             raise Diverged(f"round {t}: the server step made the model NaN or infinite; lower its rate, or --lr")
         sent, received = self._survey(r)
@@ -111,13 +119,36 @@ class Trainer(ABC):
         lr = torch.tensor(self.config.lr * self.config.lr_decay ** (t - 1), dtype=like.dtype, device=like.device)
         return Broadcast(like, lr, torch.tensor(t, device=like.device), messages)
 
-    def _finite(self, t: int, update: CohortUpdate) -> tuple[CohortUpdate, list[int]]:
-        """Leave out clients whose update is not finite; also return who they are."""
+    def _train_slices(
+        self, broadcast: Broadcast, groups: list[np.ndarray], sums: SliceSums | None
+    ) -> tuple[CohortUpdate, list[int], int]:
+        """Train a cohort group by group; also return whose update is not finite, and the bytes received."""
+        ids = torch.from_numpy(np.sort(np.concatenate(groups))).to(self.net.device)
+        collector = CohortCollector(ids, len(groups), sums)
+        skipped: list[int] = []
+        received = 0
+        for group in groups:
+            left_out, size = self._train_group(broadcast, group, collector)
+            skipped, received = skipped + left_out, received + size
+        if collector.empty:
+            raise Diverged(f"round {int(broadcast.round)}: no client's update is finite; lower --lr, or add --clip")
+        return collector.collected(), sorted(skipped), received
+
+    def _train_group(
+        self, broadcast: Broadcast, group: np.ndarray, collector: CohortCollector
+    ) -> tuple[list[int], int]:
+        """Train some clients and collect what is finite; return who is left out, and the bytes received."""
+        update = self.train(broadcast, group)
+        model = broadcast.w0.numel() * broadcast.w0.element_size()
+        received = model * len(update.ids) + nbytes(update.uploads)
         good = finite_rows(update.uploads, update.deltas)
-        if not bool(good.any()):
-            raise Diverged(f"round {t}: no client's update is finite; lower --lr, or add --clip")
-        skipped = update.ids[~good].tolist()
-        return (update.rows(good) if skipped else update), skipped
+        skipped: list[int] = update.ids[~good].tolist()
+        if skipped:
+            update = update.rows(good)
+        if len(update.ids):
+            self.clients.scatter(update.ids.tolist(), update.states)
+            collector.add(replace(update, states={}))
+        return skipped, received
 
     def _server_view(self, t: int, update: CohortUpdate, lr: Tensor) -> Round:
         """Return the round as parts see it at the server."""

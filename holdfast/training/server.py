@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -27,16 +25,32 @@ class Server:
 
     def weights(self, n: Tensor) -> Tensor:
         """Return the weight of each client of a cohort in the mean, from their numbers of samples."""
-        weights = torch.ones_like(n, dtype=torch.float64) if self.method.uniform else n.to(torch.float64)
+        weights = self.counted(n)
         return (weights / weights.sum()).to(self.w.dtype)
 
-    def close(self, r: Round, uploads: PerPart) -> None:
-        """Aggregate the deltas, let every part absorb the round, and move the model."""
+    def counted(self, n: Tensor) -> Tensor:
+        """Return how much each client counts in the mean, before the weights are made to sum to one."""
+        return torch.ones_like(n, dtype=torch.float64) if self.method.uniform else n.to(torch.float64)
+
+    def aggregate(self, r: Round, uploads: PerPart) -> Tensor:
+        """Combine the deltas of a cohort, or of a slice of it."""
         part = self.method.single("aggregate")
-        update = part.aggregate(r.own(uploads.get(part.name, {}))) if part else r.mean(r.deltas)
-        r = replace(r, update=update)
+        return part.aggregate(r.own(uploads.get(part.name, {}))) if part else r.mean(r.deltas)
+
+    def close(self, r: Round, uploads: PerPart, absorbed: PerPart | None = None) -> None:
+        """Let every part absorb the round, and move the model.
+
+        Args:
+            r: The round, with its aggregate.
+            uploads: What the clients uploaded.
+            absorbed: The new states of parts that have absorbed the round slice by slice.
+        """
+        absorbed = absorbed or {}
         for p in self.method.filling("absorb"):
-            self.states[p.name] = p.absorb(self.states.get(p.name, {}), r.own(uploads.get(p.name, {})))
+            if p.name in absorbed:
+                self.states[p.name] = absorbed[p.name]
+            else:
+                self.states[p.name] = p.absorb(self.states.get(p.name, {}), r.own(uploads.get(p.name, {})))
         step = self.method.single("server_step")
         if step is None:
             self.w = r.w + self.server_lr * r.update

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +30,14 @@ from holdfast.training.state_store import make_store
 SURVEYED = 16  # clients surveyed at a time
 
 
+class PreparedGroup(NamedTuple):
+    """Clients of one round with their batches, in host memory."""
+
+    ids: np.ndarray
+    info: ClientInfo
+    batches: BatchPlan
+
+
 class Simulation(Trainer):
     """Trains the clients with an engine of this machine."""
 
@@ -40,6 +49,7 @@ class Simulation(Trainer):
         require_samples(federation)
         device = net.device.type
         self.prefetcher = Prefetcher(self._upcoming) if device == "cuda" else None
+        self.prepared: tuple[int, list[PreparedGroup]] = 0, []  # of this round, by the prefetcher
         self.engine_name, self.engine_reason = choose(config.engine, net.convolutional, device, config.cohort_size)
         self.workers = workers(config.workers, net.convolutional, device, config.cohort_size)
         if self.engine_name == "vector" and products(config.convolution, device):
@@ -68,13 +78,17 @@ class Simulation(Trainer):
     def drawable(self) -> np.ndarray:
         return self.occupied
 
+    def slices(self, ids: np.ndarray) -> list[np.ndarray]:
+        """Return groups of clients that fit in memory; those of a group take about the same number of steps."""
+        sizes = self.federation.deal.sizes[ids]
+        width = self.engines[0].width(min(self.config.batch, int(sizes.max())))
+        if len(ids) <= width:
+            return [ids]
+        order = np.argsort(-self._steps(sizes), kind="stable")
+        return [np.sort(ids[order[i : i + width]]) for i in range(0, len(ids), width)]
+
     def train(self, broadcast: Broadcast, ids: np.ndarray) -> CohortUpdate:
-        t = int(broadcast.round)
-        drawn, info, batches = self._with_batches(t, ids) if self.prefetcher is None else self.prefetcher.take(t)
-        if not np.array_equal(drawn, ids):  # the caller chose other clients than the draw
-            _, info, batches = self._with_batches(t, ids)
-        if self.prefetcher is not None and t < self.config.rounds:
-            self.prefetcher.start(t + 1)
+        info, batches = self._batches(int(broadcast.round), ids)
         info, batches = info.to(self.net.device), batches.to(self.net.device)
         states = self.clients.gather(ids.tolist(), self.server.w)
         return self.engines[0].train(broadcast, Cohort(info, states, batches))
@@ -127,14 +141,28 @@ class Simulation(Trainer):
         per_class, numbers, there = (torch.from_numpy(t) for t in (counts, index, valid))
         return ClientInfo(torch.from_numpy(ids), n, per_class, S, K, numbers, there, sigma)
 
-    def _with_batches(self, t: int, ids: np.ndarray) -> tuple[np.ndarray, ClientInfo, BatchPlan]:
-        """Return some clients and their batches of round ``t``, in host memory."""
-        info = self._info_on_host(ids)
-        return ids, info, self.plan(info, t, 0)
+    def _steps(self, sizes: np.ndarray) -> np.ndarray:
+        """Return the local steps per epoch of clients with these numbers of samples."""
+        if self.config.steps is not None:
+            return np.full_like(sizes, self.config.steps)
+        return -(-sizes // self.config.batch)
 
-    def _upcoming(self, t: int) -> tuple[np.ndarray, ClientInfo, BatchPlan]:
-        """Return the cohort that round ``t`` draws, with its batches."""
-        return self._with_batches(t, draw(self.config, self.occupied, t))
+    def _batches(self, t: int, ids: np.ndarray) -> tuple[ClientInfo, BatchPlan]:
+        """Return some clients and their batches of round ``t``, in host memory; they may have been prepared."""
+        if self.prefetcher is not None and self.prepared[0] != t:
+            self.prepared = t, self.prefetcher.take(t)
+            if t < self.config.rounds:
+                self.prefetcher.start(t + 1)
+        for group, info, batches in self.prepared[1] if self.prepared[0] == t else ():
+            if np.array_equal(group, ids):
+                return info, batches
+        info = self._info_on_host(ids)
+        return info, self.plan(info, t, 0)
+
+    def _upcoming(self, t: int) -> list[PreparedGroup]:
+        """Return the groups of the cohort that round ``t`` draws, with their batches."""
+        groups = [(ids, self._info_on_host(ids)) for ids in self.slices(draw(self.config, self.occupied, t))]
+        return [PreparedGroup(ids, info, self.plan(info, t, 0)) for ids, info in groups]
 
     def plan(self, info: ClientInfo, t: int, trip: int, epochs: int | None = None) -> BatchPlan:
         """Return the batches of some clients in round ``t``.
