@@ -588,3 +588,81 @@ def test_nodes_that_never_enrol_are_asked_ever_less_often(monkeypatch):
     now[0] += 1.0
     assert invitations.due(7)
     assert invitations.due(8)
+
+
+def spoiling(kind, client, name, spoil):
+    """Trouble that changes an array of one client in the replies to requests of a kind."""
+
+    def trouble(request, reply):
+        if request.metadata.message_type != kind or client not in request.content["numbers"]["clients"]:
+            return reply
+        array = reply.content["arrays"][f"{client}/{name}"].numpy().copy()
+        spoil(array)
+        return changed(reply, **{f"{client}/{name}": array})
+
+    return trouble
+
+
+def put(value):
+    def spoil(array):
+        array.reshape(-1)[0] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_gradient_that_is_not_finite_is_left_out(value, caplog):
+    """The rates of the round are those of the other clients' gradients."""
+    method, how = "fedagg(mode=fixed_point, sweeps=1)", ALL | {"rounds": 1}
+    grid = grid_with(spoiling("query.gradients", 1, "gradient", put(value)), method)
+    spoilt = on_grid(method, grid, **how)
+    lost = grid_with(
+        lambda request, reply: (
+            None
+            if request.metadata.message_type == "query.gradients" and 1 in request.content["numbers"]["clients"]
+            else reply
+        ),
+        method,
+    )
+    expected = on_grid(method, lost, **how)
+    assert "round 1: 1 of 4 gradients are not finite and were left out" in caplog.messages
+    assert torch.isfinite(spoilt.w).all()
+    torch.testing.assert_close(spoilt.w, expected.w)
+
+
+HOSTILE_COUNTS = {
+    "a count below zero": ("count", put(-1e18)),
+    "a count that cancels all others": ("count", lambda array: array.__setitem__(0, array[0] - 1438 + 1e-9)),
+    "a fraction of a sample": ("count", put(1e-300)),
+    "too many samples": ("count", put(1e300)),
+    "no number": ("count", put(np.nan)),
+    "an infinite sum": ("sum", put(np.inf)),
+    "a sum beyond all features": ("sum", put(1e200)),
+    "squares beyond all features": ("squares", put(-1e308)),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_COUNTS)
+def test_measurements_that_are_not_possible_are_left_out(kind, caplog):
+    """CCVR serves the head that it would serve if the client had not replied."""
+    name, spoil = HOSTILE_COUNTS[kind]
+    how = ALL | {"rounds": 1}
+    spoilt = on_grid("ccvr", grid_with(spoiling("query.survey", 2, f"ccvr/{name}", spoil), "ccvr"), **how)
+
+    def lose(request, reply):
+        survey = request.metadata.message_type == "query.survey"
+        return None if survey and 2 in request.content["numbers"]["clients"] else reply
+
+    expected = on_grid("ccvr", grid_with(lose, "ccvr"), **how)
+    text = "round 1: ccvr leaves out 1 of 4 clients, whose measurements are not finite or not possible"
+    assert text in caplog.messages
+    assert spoilt.history[0].test_loss == pytest.approx(expected.history[0].test_loss, rel=1e-6)
+
+
+def test_a_loss_that_is_not_finite_does_not_hide_the_others():
+    how = ALL | {"rounds": 1}
+    result = on_grid("fedavg", grid_with(spoiling(TRAIN, 3, "loss", lambda array: array.fill(np.nan))), **how)
+    honest = on_grid("fedavg", **how)
+    assert result.history[0].skipped == []
+    assert np.isfinite(result.history[0].train_loss)
+    torch.testing.assert_close(result.w, honest.w)
