@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ def show(result: Result, progress: RunProgress) -> None:
         progress.console.print("this run LEAKS TEST DATA: its accuracy means nothing", highlight=False)
     if s["rounds"] < result.config.rounds:
         progress.console.print(
-            f"stopped; to resume: holdfast run --resume --out {s['out']}", highlight=False, soft_wrap=True
+            f"stopped; to resume: holdfast run --resume --out {shlex.quote(s['out'])}", highlight=False, soft_wrap=True
         )
     else:
         progress.console.print(where(s["out"]), highlight=False, soft_wrap=True, markup=False)
