@@ -90,7 +90,7 @@ class Coordinator(Trainer):
         """What sends requests to the nodes. The first use waits for them: only then is the run's id known."""
         if self._sender is None:
             started = time.perf_counter()
-            registry = NodeRegistry(self.transport, self.run_id, self.federation)
+            registry = NodeRegistry(self.transport, self.run_id, self.federation, self.settings.owner_of())
             registry.wait_for_nodes(self.settings)
             self._sender = RequestSender(self.run_id, registry, self.transport, self.settings)
             self.transport.waited = time.perf_counter() - started

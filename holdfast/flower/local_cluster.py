@@ -97,6 +97,7 @@ class LocalCluster:
         self.work, self.out, self.nodes, self.security = work, out, nodes, security
         self.home, self.app, self.certs = work / "home", work / "app", work / "certificates"
         self.home.mkdir(parents=True)
+        self.node_ids: dict[int, int] = {}  # Flower's ids of the nodes, with authentication
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.processes = Processes(child_environment(self.home, nodes), work)
@@ -121,6 +122,7 @@ class LocalCluster:
         else:
             command += ["--insecure"]
         command += ["--enable-supernode-auth"] if self.security.auth else []
+        self.node_ids = {}  # a new SuperLink knows no keys
         link = self.processes.start("superlink", command)
         deadline = time.monotonic() + READY_WITHIN
         while not listening(self.port):
@@ -138,8 +140,19 @@ class LocalCluster:
         key = self.certs / f"node-{number}"
         if self.security.auth and not key.exists():
             certificates.make_node_key(key)
-            self.flwr("supernode", "register", str(key.with_suffix(".pub")), "local")
+        if self.security.auth and number not in self.node_ids:
+            self.node_ids[number] = self.register(key.with_suffix(".pub"))
         self.processes.start(f"node-{number}", self.node_command(number, key, **settings))
+
+    def register(self, key: Path) -> int:
+        """Register a node's public key; return the id of the node, which is bound to the key."""
+        answer = json.loads(self.flwr("supernode", "register", str(key), "local", "--format", "json"))
+        return int(answer["node-id"])
+
+    def owners(self, clients: int) -> str | None:
+        """Return the setting that binds every client to the key of its node; None without authentication."""
+        pairs = [f"{client}={self.node_ids[client % self.nodes]}" for client in range(clients) if self.node_ids]
+        return " ".join(pairs) or None
 
     def node_command(self, number: int, key: Path, **settings: Any) -> list[str]:
         """Return the command that starts a SuperNode.
@@ -188,7 +201,9 @@ class LocalCluster:
         try:
             done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=READY_WITHIN, check=False)
         except subprocess.TimeoutExpired as error:
-            raise HoldfastError(f"flwr {words[0]} did not end within {READY_WITHIN:g} s: is the machine busy?") from error
+            raise HoldfastError(
+                f"flwr {words[0]} did not end within {READY_WITHIN:g} s: is the machine busy?"
+            ) from error
         if done.returncode:
             raise HoldfastError(f"flwr {words[0]} failed: {' '.join((done.stderr or done.stdout).split())[-300:]}")
         return done.stdout
@@ -241,7 +256,9 @@ def _run(cluster: LocalCluster, values: dict[str, Any], options: ClusterOptions)
     """Submit the run and wait for its end. A server that dies is started again and resumes, if that is allowed."""
     for attempt in range(options.restarts + 1):
         outcome = cluster.work / f"outcome-{attempt}.json"  # a server that is slow to die must not end the next attempt
-        death = _attempt(cluster, values | {OUTCOME: str(outcome)}, outcome, options.on_wait)
+        owners = cluster.owners(int(values["clients"]))
+        bound = {} if owners is None else {"owners": owners}
+        death = _attempt(cluster, values | bound | {OUTCOME: str(outcome)}, outcome, options.on_wait)
         if death is None:
             return
         if attempt == options.restarts:
@@ -252,9 +269,7 @@ def _run(cluster: LocalCluster, values: dict[str, Any], options: ClusterOptions)
         values = values | {"resume": (cluster.out / CONFIG).exists(), "overwrite": False}
 
 
-def _attempt(
-    cluster: LocalCluster, values: dict[str, Any], outcome: Path, on_wait: Callable[[], None]
-) -> str | None:
+def _attempt(cluster: LocalCluster, values: dict[str, Any], outcome: Path, on_wait: Callable[[], None]) -> str | None:
     """Submit the run and wait for its end.
 
     Args:

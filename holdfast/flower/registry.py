@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,8 +64,18 @@ class NodeRegistry:
         n: The samples of each client that was ever enrolled.
     """
 
-    def __init__(self, transport: Transport, run_id: str, federation: Federation) -> None:
-        self.transport, self.run_id = transport, run_id
+    def __init__(
+        self, transport: Transport, run_id: str, federation: Federation, owners: Mapping[int, int] | None = None
+    ) -> None:
+        """Prepare the registry; nobody is asked yet.
+
+        Args:
+            transport: What sends messages to the nodes.
+            run_id: The id under which nodes keep their states.
+            federation: What the server sees.
+            owners: The nodes that certain clients must be on; other clients may be on any node.
+        """
+        self.transport, self.run_id, self.owners = transport, run_id, owners or {}
         self.clients, self.shape, self.classes = federation.clients, list(federation.shape), federation.classes
         public, data = federation.public, federation.data
         self.public = pack({"x": data.x[public], "y": data.y[public]} if len(public) else {})
@@ -172,7 +182,7 @@ class NodeRegistry:
         enrolment = read_message(Enrolment, reply, set())
         if enrolment.ticket != request.ticket:
             raise Refused("it replies to another request")
-        self._check(enrolment)
+        self._check(node, enrolment)
         for client in enrolment.clients:
             holder = self.node_of.get(client)
             if holder is not None and holder != node and holder not in self._silent:
@@ -185,7 +195,7 @@ class NodeRegistry:
         self._invitations.forget(node)
         self.mark_replied(node)
 
-    def _check(self, enrolment: Enrolment) -> None:
+    def _check(self, node: int, enrolment: Enrolment) -> None:
         """Refuse a node whose clients or data cannot be those of this federation."""
         if enrolment.shape != self.shape or enrolment.classes != self.classes:
             raise Refused(
@@ -200,3 +210,6 @@ class NodeRegistry:
         for n in enrolment.n:
             if not 0 <= n < MOST_SAMPLES:
                 raise Refused(f"it claims {n} samples")
+        for client in enrolment.clients:
+            if self.owners.get(client, node) != node:
+                raise Refused(f"client {client} must be on node {self.owners[client]}")

@@ -230,6 +230,15 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
         (["fedavg", "--on-failure", "shrug"], "deploy: on_failure must be one of continue, retry, not shrug"),
         (["fedavg", "--personal", "2"], "personal fine-tuning works only in simulation: leave out --personal"),
         (["fnr"], "fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)"),
+        (
+            ["fedavg", "--owners", "0=x"],
+            "owners: '0=x' is not a pair CLIENT=NODE_ID: write, for example, '0=812 1=3771'",
+        ),
+        (["fedavg", "--owners", "0=1 0=2"], "owners: a client has two nodes: keep one pair for each client"),
+        (
+            ["fedavg", "--owners", "3=1"],
+            "owners: there is no client 3 among 3: number them from 0, or raise --clients",
+        ),
         (["--resume"], "--resume needs --out, the folder of the run"),
         (["--resume", "--out", "x", "--overwrite"], "--resume and --overwrite exclude each other"),
         (["fedavg", "--data", "digitz"], "unknown data set 'digitz'; did you mean digits?"),

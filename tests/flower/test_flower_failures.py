@@ -573,6 +573,25 @@ def test_a_client_goes_back_to_its_node_when_the_node_that_took_it_over_is_gone(
     assert nodes["first"] in trained(grid, 3)
 
 
+def test_a_client_that_is_bound_to_a_node_is_accepted_from_it_alone(caplog):
+    """Node 1 does not reply, and another node claims its client: without the binding it would get it."""
+    nodes = {}
+
+    def trouble(request, reply):
+        if about(request, 1, 1) and not nodes:
+            nodes["first"], nodes["second"] = node_of(grid, 1), grid.start(1)
+            return None
+        return reply
+
+    grid = grid_with(trouble)
+    owner = node_of(grid, 1)
+    result = on_grid("fedavg", grid, **ALL | {"rounds": 2}, owners=f"1={owner}")
+    assert f"node {nodes['second']} is refused: client 1 must be on node {owner}" in caplog.messages
+    assert [r.failed for r in result.history] == [{1: "no reply within 0.3 s"}, {}]
+    assert nodes["first"] in trained(grid, 2)
+    assert nodes["second"] not in trained(grid, 2)
+
+
 def test_nodes_that_never_enrol_are_asked_ever_less_often(monkeypatch):
     from holdfast.flower import registry
 

@@ -1,4 +1,4 @@
-"""Child processes end with their parent, however it ends, and a server that dies is told apart from one that is done."""
+"""Child processes end with their parent, however it ends. A server that dies is told apart from one that is done."""
 
 from __future__ import annotations
 
@@ -149,6 +149,9 @@ class FakeCluster:
     def link_runs(self):
         return not self.link.dead
 
+    def owners(self, clients):
+        return None
+
     def last_line(self, name):
         return "killed"
 
@@ -178,7 +181,7 @@ def succeeds(cluster, outcome):
 @pytest.mark.parametrize("death", [dies, dies_and_the_server_fails, dies_while_flwr_waits])
 def test_a_run_whose_superlink_dies_is_started_again_up_to_the_limit(death, tmp_path):
     cluster = FakeCluster(tmp_path, [death, death, succeeds])
-    local_cluster._run(cluster, {"resume": False, "overwrite": True}, ClusterOptions(tmp_path / "run", 2, restarts=2))
+    local_cluster._run(cluster, {"clients": 2, "overwrite": True}, ClusterOptions(tmp_path / "run", 2, restarts=2))
     assert cluster.starts == 2
     assert [v["overwrite"] for v in cluster.submitted] == [True, False, False]
     assert len({v[OUTCOME] for v in cluster.submitted}) == 3, "what an earlier server still writes is not read"
@@ -187,7 +190,7 @@ def test_a_run_whose_superlink_dies_is_started_again_up_to_the_limit(death, tmp_
 @pytest.mark.parametrize("death", [dies, dies_and_the_server_fails, dies_while_flwr_waits])
 def test_without_restarts_the_death_of_the_superlink_is_one_line(death, tmp_path):
     with pytest.raises(HoldfastError) as error:
-        local_cluster._run(FakeCluster(tmp_path, [death]), {}, ClusterOptions(tmp_path / "run", 2))
+        local_cluster._run(FakeCluster(tmp_path, [death]), {"clients": 2}, ClusterOptions(tmp_path / "run", 2))
     assert str(error.value) == (
         "the SuperLink ended (killed): resume the run with --resume, or let it restart with --restarts"
     )
@@ -196,7 +199,7 @@ def test_without_restarts_the_death_of_the_superlink_is_one_line(death, tmp_path
 def test_an_error_of_the_run_itself_is_not_tried_again(tmp_path):
     cluster = FakeCluster(tmp_path, [refuses, succeeds])
     with pytest.raises(DeploymentFailed) as error:
-        local_cluster._run(cluster, {}, ClusterOptions(tmp_path / "run", 2, restarts=2))
+        local_cluster._run(cluster, {"clients": 2}, ClusterOptions(tmp_path / "run", 2, restarts=2))
     assert (str(error.value), error.value.status) == ("too few clients", 1)
 
 
