@@ -342,12 +342,12 @@ class Part(Named):
         """Tell whether the survey takes place after this round: by default only after the last."""
         return round == rounds
 
-    def possible(self, measured: Tensors) -> Tensor:
-        """Tell which clients' measurements in a survey can be true: bool [C]; ``measured`` has a client axis.
+    def possible(self, uploads: Tensors) -> Tensor:
+        """Tell which clients' uploads, or measurements in a survey, can be true: bool [C].
 
         Clients may be on machines that lie. What is not finite is left out in any case.
         """
-        first = next(iter(measured.values()))
+        first = next(iter(uploads.values()))
         return torch.ones(len(first), dtype=torch.bool, device=first.device)
 
     def digest(self, s: Tensors, r: Round) -> Tensors:

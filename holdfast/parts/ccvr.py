@@ -73,12 +73,12 @@ class Ccvr(Part):
             totals = [a + b for a, b in zip(totals, sums, strict=True)] if totals else sums
         return {"count": totals[0], "sum": totals[1], "squares": totals[2]}
 
-    def possible(self, measured: Tensors) -> Tensor:
+    def possible(self, uploads: Tensors) -> Tensor:
         """Require whole numbers of samples, and sums that so many features of finite size can have."""
-        count = measured["count"]
+        count = uploads["count"]
         whole = ((count >= 0) & (count <= MOST) & (count == count.round())).all(1)
-        sums = (measured["sum"].abs().amax(2) <= count * LARGEST).all(1)
-        squares = (measured["squares"].abs().amax(2) <= count * LARGEST**2).all(1)
+        sums = (uploads["sum"].abs().amax(2) <= count * LARGEST).all(1)
+        squares = (uploads["squares"].abs().amax(2) <= count * LARGEST**2).all(1)
         return whole & sums & squares & (count.sum(1) > 0)
 
     def digest(self, s: Tensors, r: Round) -> Tensors:

@@ -685,3 +685,17 @@ def test_a_loss_that_is_not_finite_does_not_hide_the_others():
     assert result.history[0].skipped == []
     assert np.isfinite(result.history[0].train_loss)
     torch.testing.assert_close(result.w, honest.w)
+
+
+@pytest.mark.parametrize("value", [-1, -(2**31)])
+@pytest.mark.parametrize("method", ["fedgen(steps=2)", "fedftg(iterations=1, model_steps=1)"])
+def test_counts_that_are_not_possible_are_refused(method, value):
+    name = method.partition("(")[0]
+
+    def spoil(counts):
+        counts[:] = value
+
+    grid = grid_with(spoiling(TRAIN, 1, f"uploads/{name}/counts", spoil), method)
+    result = on_grid(method, grid, **ALL | {"rounds": 1})
+    assert result.history[0].failed == {1: f"refused: its upload to {name} is not possible"}
+    assert torch.isfinite(result.w).all()
