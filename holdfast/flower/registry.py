@@ -19,18 +19,18 @@ from holdfast.flower.node import PUBLIC
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.flower.transport import Transport
 
-ATTEMPTS = 3  # how often a node is asked to enrol before pauses begin
-SHARE = 0.1  # of the server's time that nodes may take which are asked again and again and never enrol
-MOST_SAMPLES = 2**48  # of a client
+ATTEMPTS = 3  # how many times a node is asked to enrol before pauses begin
+SHARE = 0.1  # largest share of the server's time spent on asking nodes that never enrol
+MOST_SAMPLES = 2**48  # largest number of samples of a client
 log = logging.getLogger("holdfast")
 
 
 @dataclass
 class Invitations:
-    """When to ask nodes that did not enrol again. They may be fixed at any time, but they must not stop the others.
+    """When to ask nodes again that did not enrol: they may be fixed at any time, but must not hold up the others.
 
     Attributes:
-        failures: How often each node was asked in vain.
+        failures: How many times each node was asked and did not enrol.
         resume_at: When each node may be asked again.
     """
 
@@ -48,7 +48,7 @@ class Invitations:
             self.resume_at[node] = time.monotonic() + seconds * (1 / SHARE - 1)
 
     def forget(self, node: int) -> None:
-        """Treat a node as if it was never asked."""
+        """Treat a node as if it had never been asked."""
         self.failures.pop(node, None)
         self.resume_at.pop(node, None)
 

@@ -1,10 +1,10 @@
 """A small process that outlives its parent only to stop what the parent has started.
 
-A process that is killed cannot stop its children, and the children's children are out of its reach anyway. So the
-parent starts this file as a script and keeps a pipe to it open. The end of the pipe is the end of the parent, however
-it came. Then every process that carries the parent's mark is killed, and the parent's temporary folder is deleted.
+A process that is killed cannot stop its children. So the parent starts this file as a script and keeps a pipe to it
+open. The pipe closes when the parent ends, for whatever reason. Then every process that carries the parent's mark is
+killed, and the parent's temporary folder is deleted.
 
-The script needs no other module of the package, so that it starts at once and in any environment.
+The script imports no other module of the package, so that it starts at once and in any environment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 MARK = "HOLDFAST_STARTED"  # set in the environment of all that the parent starts, so that grandchildren can be found
 PAUSE = 0.2  # seconds between searches: a process may be starting another while it is killed
-QUIET = 5  # searches in a row without a process, after which there is none
+QUIET = 5  # searches in a row that must find no process before the work is done
 LONGEST = 30.0  # seconds after which the search ends in any case
 
 
@@ -37,7 +37,7 @@ def kill_all(token: str, sessions: set[int]) -> None:
     """Kill every process that carries a mark, and the processes that lead these sessions with their groups."""
     for pid in sessions:
         with suppress(OSError):
-            if os.getsid(pid) == pid:  # otherwise the number was given to another process since
+            if os.getsid(pid) == pid:  # otherwise the id now belongs to another process
                 os.killpg(pid, signal.SIGKILL)
     deadline, quiet = time.monotonic() + LONGEST, 0
     while quiet < QUIET and time.monotonic() < deadline:

@@ -14,8 +14,8 @@ from holdfast.method.part import Client, Part, Round, Tensors
 
 OWN = 0xCC  # keeps this part's keys apart from those of other parts
 EPS = torch.finfo(torch.float64).eps
-LARGEST = torch.finfo(torch.float32).max  # of a feature
-MOST = 2**48  # samples of a client
+LARGEST = torch.finfo(torch.float32).max  # largest feature
+MOST = 2**48  # largest number of samples of a client
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Ccvr(Part):
         return {"count": totals[0], "sum": totals[1], "squares": totals[2]}
 
     def possible(self, uploads: Tensors) -> Tensor:
-        """Require whole numbers of samples, and sums that so many features of finite size can have."""
+        """Require whole numbers of samples, and sums that this many finite features can add up to."""
         count = uploads["count"]
         whole = ((count >= 0) & (count <= MOST) & (count == count.round())).all(1)
         sums = (uploads["sum"].abs().amax(2) <= count * LARGEST).all(1)

@@ -224,7 +224,7 @@ def test_the_app_of_deploy_init_with_own_data_and_with_clients_that_fail(work):
 
 
 def test_a_deployment_that_is_killed_leaves_no_process_behind_and_can_be_resumed(work):
-    """Nobody goes on with the run, so that the history after --resume is that of a run without a stop."""
+    """No process continues the run, and the history after --resume is that of an uninterrupted run."""
     out = work / "run"
     words = ["deploy", "local", "scaffold", "--nodes", "2", "--rounds", "3", "--epochs", "1", "--cohort", "2"]
     words += ["--device", "cpu", "--out", str(out), "--quiet"]
