@@ -42,7 +42,7 @@ def list_(data_dir: Path | None, as_json: bool) -> None:
         missing = f": {shortened(r.missing, most=2)}" if r.missing else ""
         where = r.problem or f"{r.folder}{missing}"
         table.add_row(r.name, "yes" if r.present else "no", _count(r.train), _count(r.test), where)
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
 @command.command("fetch")

@@ -125,12 +125,14 @@ def print_page(described: dict[str, Any]) -> None:
     """Print everything about one method."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console(highlight=False)
     named = "" if described["sum"] == described["name"] else f" = {described['sum']}"
-    console.print(f"[bold]{described['name']}[/]{named}\n{described['summary']}\n{described['paper']}\n", markup=True)
+    rest = f"{named}\n{described['summary']}\n{described['paper']}\n"
+    console.print(Text.assemble((described["name"], "bold"), rest))
     for part in described["parts"]:
-        console.print(f"[bold]{part['name']}[/]  fills {', '.join(part['hooks'])}")
+        console.print(Text.assemble((part["name"], "bold"), f"  fills {', '.join(part['hooks'])}"))
         console.print(part["text"] + "\n", markup=False)
         if part["parameters"]:
             view = Table("parameter", "default", "range", "meaning")

@@ -31,7 +31,7 @@ def command(shape: str, classes: int, as_json: bool) -> None:
         else:
             blocks = ", ".join(f"{n} {unit}{'s' * (n != 1)}" for unit, n in r["blocks"].items())
             table.add_row(r["name"], f"{r['parameters']:,}", f"{r['mflop']:,.1f}", blocks, r["text"])
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
 def read_shape(text: str) -> tuple[int, ...]:

@@ -24,10 +24,11 @@ class RunProgress:
     """
 
     def __init__(self, title: str, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet)
+        # Methods, folders and nodes' messages are printed as they are: none of them is markup.
+        self.console = Console(stderr=True, quiet=quiet, markup=False, emoji=False)
         self.bar = Progress(
-            TextColumn("[bold]{task.description}"), BarColumn(20), MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"), TimeRemainingColumn(), console=self.console,
+            TextColumn("{task.description}", style="bold", markup=False), BarColumn(20), MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}", markup=False), TimeRemainingColumn(), console=self.console,
         )  # fmt: skip
         self.task = self.bar.add_task(title, total=None, state="")
         self.started = False

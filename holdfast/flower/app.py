@@ -215,19 +215,25 @@ def server_app(
 
 @contextmanager
 def report_outcome(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Write to a file how the run ended, if the settings name one."""
-    outcome: dict[str, Any] = {"error": None, "status": 0}
+    """Write to a file how the run ended, if the settings name one.
+
+    A server that is told to stop writes nothing, as one that is killed: its run has not ended and can be resumed.
+    """
+
+    def write(error: str | None, status: int, expected: bool = True) -> None:
+        if settings.get(OUTCOME):
+            outcome = {"error": error, "status": status, "expected": expected}
+            write_atomically(Path(str(settings[OUTCOME])), json.dumps(outcome))
+
     try:
         yield
     except HoldfastError as error:
-        outcome = {"error": str(error), "status": error.status}
+        write(str(error), error.status)
         raise
     except Exception as error:
-        outcome = {"error": f"the server raised {one_line(f'{type(error).__name__}: {error}')}", "status": 1}
+        write(f"the server raised {one_line(f'{type(error).__name__}: {error}')}", 1, expected=False)
         raise
-    finally:
-        if settings.get(OUTCOME):
-            write_atomically(Path(str(settings[OUTCOME])), json.dumps(outcome))
+    write(None, 0)
 
 
 def serve(

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 from holdfast.core.tensors import PerPart, Tensors, flatten, stack, unflatten
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
-from holdfast.flower.array_codec import Spec, pack, spec_of
+from holdfast.flower.array_codec import Refused, Spec, pack, spec_of
 from holdfast.flower.messages import GRADIENTS, SURVEY, TRAIN, TRAIN_AGAIN
 from holdfast.flower.registry import NodeRegistry
 from holdfast.flower.reply_checks import ClientReply
@@ -90,7 +90,7 @@ class Coordinator(Trainer):
         """What sends requests to the nodes. The first use waits for them: only then is the run's id known."""
         if self._sender is None:
             started = time.perf_counter()
-            registry = NodeRegistry(self.transport, self.run_id, self.federation)
+            registry = NodeRegistry(self.transport, self.run_id, self.federation, self.settings.owner_of())
             registry.wait_for_nodes(self.settings)
             self._sender = RequestSender(self.run_id, registry, self.transport, self.settings)
             self.transport.waited = time.perf_counter() - started
@@ -114,6 +114,7 @@ class Coordinator(Trainer):
             _update_spec(broadcast, self.upload_shapes.train(broadcast)),
             {i: self.clients.round_of(i) for i in clients},
             self._checkpointed,
+            check=self._refuse_impossible,
         )
         replies = self.sender.request(request, clients, min(self.settings.min_clients, len(clients)))
         self._lost_states |= {i for i, reply in replies.items() if reply.lost_state}
@@ -160,6 +161,13 @@ class Coordinator(Trainer):
         record = replace(record, failed=sender.failures, reset=lost, waiting=waited, overhead=overhead)
         sender.failures, sender.overhead, self.transport.waited, self._lost_states = {}, 0.0, 0.0, set()
         return record
+
+    def _refuse_impossible(self, tensors: Tensors) -> None:
+        """Refuse a client's uploads that a part knows cannot be true."""
+        uploads = unflatten({k.partition("/")[2]: t[None] for k, t in tensors.items() if k.startswith("uploads/")})
+        for part in self.method.parts:
+            if part.name in uploads and not bool(part.possible(uploads[part.name]).all()):
+                raise Refused(f"its upload to {part.name} is not possible")
 
     def _update(self, round: int, replies: dict[int, ClientReply]) -> CohortUpdate:
         """Join the clients' replies, in the order in which the clients were asked."""

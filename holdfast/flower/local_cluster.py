@@ -62,6 +62,10 @@ class ClusterOptions:
     on_start: Callable[[LocalCluster], None] = lambda cluster: None
     on_wait: Callable[[], None] = lambda: None
 
+    def __post_init__(self) -> None:
+        if self.restarts < 0:
+            raise HoldfastError(f"--restarts must be 0 or more, not {self.restarts}: 0 means never")
+
 
 class DeploymentFailed(HoldfastError):
     """The error that stopped the server, with its exit code."""
@@ -93,6 +97,7 @@ class LocalCluster:
         self.work, self.out, self.nodes, self.security = work, out, nodes, security
         self.home, self.app, self.certs = work / "home", work / "app", work / "certificates"
         self.home.mkdir(parents=True)
+        self.node_ids: dict[int, int] = {}  # Flower's ids of the nodes, with authentication
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.processes = Processes(child_environment(self.home, nodes), work)
@@ -117,6 +122,7 @@ class LocalCluster:
         else:
             command += ["--insecure"]
         command += ["--enable-supernode-auth"] if self.security.auth else []
+        self.node_ids = {}  # a new SuperLink knows no keys
         link = self.processes.start("superlink", command)
         deadline = time.monotonic() + READY_WITHIN
         while not listening(self.port):
@@ -125,13 +131,28 @@ class LocalCluster:
                 raise HoldfastError(f"the SuperLink did not start ({reason}): check that Flower is 1.41 or newer")
             time.sleep(0.1)
 
+    def link_runs(self) -> bool:
+        """Tell whether the SuperLink is running."""
+        return self.processes.running["superlink"].poll() is None
+
     def start_node(self, number: int, **settings: Any) -> None:
         """Start a SuperNode with further settings; with authentication its key is made and registered first."""
         key = self.certs / f"node-{number}"
         if self.security.auth and not key.exists():
             certificates.make_node_key(key)
-            self.flwr("supernode", "register", str(key.with_suffix(".pub")), "local")
+        if self.security.auth and number not in self.node_ids:
+            self.node_ids[number] = self.register(key.with_suffix(".pub"))
         self.processes.start(f"node-{number}", self.node_command(number, key, **settings))
+
+    def register(self, key: Path) -> int:
+        """Register a node's public key; return the id of the node, which is bound to the key."""
+        answer = json.loads(self.flwr("supernode", "register", str(key), "local", "--format", "json"))
+        return int(answer["node-id"])
+
+    def owners(self, clients: int) -> str | None:
+        """Return the setting that binds every client to the key of its node; None without authentication."""
+        pairs = [f"{client}={self.node_ids[client % self.nodes]}" for client in range(clients) if self.node_ids]
+        return " ".join(pairs) or None
 
     def node_command(self, number: int, key: Path, **settings: Any) -> list[str]:
         """Return the command that starts a SuperNode.
@@ -177,7 +198,12 @@ class LocalCluster:
     def flwr(self, *words: str) -> str:
         """Run a command of ``flwr`` and return its output."""
         command, env = [tool("flwr"), *words], self.processes.env
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=READY_WITHIN, check=False)
+        try:
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=READY_WITHIN, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise HoldfastError(
+                f"flwr {words[0]} did not end within {READY_WITHIN:g} s: is the machine busy?"
+            ) from error
         if done.returncode:
             raise HoldfastError(f"flwr {words[0]} failed: {' '.join((done.stderr or done.stdout).split())[-300:]}")
         return done.stdout
@@ -216,46 +242,67 @@ def deploy(settings: dict[str, Any], options: ClusterOptions) -> None:
     """Run a federation on this machine from start to end; ``settings`` are those of the Flower app."""
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
         cluster = LocalCluster(Path(folder), options.out, options.nodes, options.security)
-        outcome = cluster.work / "outcome.json"
-        values = settings | {"nodes": options.nodes, "out": str(options.out.absolute()), OUTCOME: str(outcome)}
+        values = settings | {"nodes": options.nodes, "out": str(options.out.absolute())}
         with cluster.processes:
             try:
                 cluster.start()
                 options.on_start(cluster)
-                _run(cluster, values, outcome, options)
+                _run(cluster, values, options)
             finally:
                 cluster.keep_logs()
 
 
-def _run(cluster: LocalCluster, values: dict[str, Any], outcome: Path, options: ClusterOptions) -> None:
+def _run(cluster: LocalCluster, values: dict[str, Any], options: ClusterOptions) -> None:
     """Submit the run and wait for its end. A server that dies is started again and resumes, if that is allowed."""
-    restarts = options.restarts
-    while True:
-        run = cluster.submit(values)
-        death = _wait(cluster, run, outcome, options.on_wait)
+    for attempt in range(options.restarts + 1):
+        outcome = cluster.work / f"outcome-{attempt}.json"  # a server that is slow to die must not end the next attempt
+        owners = cluster.owners(int(values["clients"]))
+        bound = {} if owners is None else {"owners": owners}
+        death = _attempt(cluster, values | bound | {OUTCOME: str(outcome)}, outcome, options.on_wait)
         if death is None:
             return
-        if restarts == 0:
+        if attempt == options.restarts:
             raise HoldfastError(f"{death}: resume the run with --resume, or let it restart with --restarts")
-        restarts -= 1
-        if cluster.processes.running["superlink"].poll() is not None:
+        if not cluster.link_runs():
             cluster.processes.stop()  # nodes that a new SuperLink does not know would end as well
             cluster.start()
         values = values | {"resume": (cluster.out / CONFIG).exists(), "overwrite": False}
 
 
+def _attempt(cluster: LocalCluster, values: dict[str, Any], outcome: Path, on_wait: Callable[[], None]) -> str | None:
+    """Submit the run and wait for its end.
+
+    Args:
+        cluster: The cluster.
+        values: The settings of the Flower app.
+        outcome: The file in which the server reports how the run ended.
+        on_wait: Called again and again.
+
+    Returns:
+        None if the run succeeded, else how the server died. The run's own error is raised.
+    """
+    try:
+        run = cluster.submit(values)
+        return _wait(cluster, run, outcome, on_wait)
+    except HoldfastError as error:
+        if isinstance(error, DeploymentFailed) or cluster.link_runs():
+            raise
+        return _link_death(cluster)  # a command of flwr failed because nobody was there to reply
+
+
 def _wait(cluster: LocalCluster, run: int, outcome: Path, on_wait: Callable[[], None]) -> str | None:
-    """Wait for the end of a run. Return None if it succeeded, else how the server died; raise the run's own error."""
+    """Wait for the end of a run that was submitted; see ``_attempt``."""
     checked, seen = time.monotonic(), False
     while True:
         on_wait()
         if outcome.exists():
             ended = json.loads(outcome.read_text())
-            if ended["error"]:
+            if ended["error"] is None:
+                return None
+            if ended["expected"] or cluster.link_runs():
                 raise DeploymentFailed(ended["error"], ended["status"])
-            return None
-        if cluster.processes.running["superlink"].poll() is not None:
-            return f"the SuperLink ended ({cluster.last_line('superlink')})"
+        if not cluster.link_runs():  # the server's own error, if it had time for one, only says that it lost its nodes
+            return _link_death(cluster)
         if time.monotonic() - checked > CHECK_EVERY:
             checked = time.monotonic()
             running = bool(cluster.processes.running_command("flwr-serverapp"))
@@ -263,3 +310,7 @@ def _wait(cluster: LocalCluster, run: int, outcome: Path, on_wait: Callable[[], 
                 return f"the server ended unexpectedly ({cluster.status(run)})"
             seen = seen or running
         time.sleep(0.2)
+
+
+def _link_death(cluster: LocalCluster) -> str:
+    return f"the SuperLink ended ({cluster.last_line('superlink')})"

@@ -1,4 +1,7 @@
-"""Child processes that end with this one: each is stopped by its id, together with whatever it has started."""
+"""Child processes that end with this one: each is stopped by its id, together with whatever it has started.
+
+If this process is killed, a watchdog stops them.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,25 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
 
-MARK = "HOLDFAST_STARTED"  # set in the environment of all we start, so that grandchildren can be found
+from holdfast.flower import watchdog
+from holdfast.flower.watchdog import MARK, marked
+
 GRACE = 5.0  # seconds that a process has to end before it is killed
 
 
 class Processes:
-    """Processes that are stopped when the ``with`` block ends, also after an error or Ctrl-C.
+    """Processes that are stopped when the ``with`` block ends: also after an error or Ctrl-C, or if we are killed.
 
     Attributes:
         env: The environment of every process.
-        logs: The folder of their logs.
+        logs: The temporary folder of their logs. It is deleted with everything in it if this process is killed.
         running: The processes by name.
     """
 
@@ -30,6 +36,7 @@ class Processes:
         self.token = secrets.token_hex(8)
         self.env, self.logs = env | {MARK: self.token}, logs
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.watchdog: subprocess.Popen[bytes] | None = None
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a process under a name; its output goes to the log of that name."""
@@ -38,6 +45,7 @@ class Processes:
                 list(command), env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self.running[name] = process
+        self._tell_watchdog(process.pid)
         return process
 
     def stop(self, *names: str) -> None:
@@ -47,7 +55,7 @@ class Processes:
         pids |= {pid for pid, parents in ancestors().items() if parents & pids}
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not names:
-                pids |= self.marked()  # they may have started others meanwhile
+                pids |= marked(self.token)  # they may have started others meanwhile
             _signal(alive(pids, chosen), number)
             deadline = time.monotonic() + GRACE
             while alive(pids, chosen) and time.monotonic() < deadline:
@@ -58,23 +66,38 @@ class Processes:
     def running_command(self, name: str) -> set[int]:
         """Return the ids of our processes that run this command, as far as the system lets us see them."""
         pids = set()
-        for pid in self.marked():
+        for pid in marked(self.token):
             with suppress(OSError):
                 if name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
                     pids.add(pid)
         return pids
 
-    def marked(self) -> set[int]:
-        """Return the ids of all processes that carry our mark, even if their parent is gone."""
-        pids, mark = set(), f"{MARK}={self.token}".encode()
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):
-                if mark in path.read_bytes().split(b"\0"):
-                    pids.add(int(path.parent.name))
-        return pids
+    def _start_watchdog(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-I", "-S", watchdog.__file__, self.token, str(self.logs.absolute())]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _tell_watchdog(self, pid: int) -> None:
+        if self.watchdog is not None and self.watchdog.stdin is not None:
+            with suppress(OSError):  # without a watchdog the processes still end in the usual ways
+                self.watchdog.stdin.write(f"{pid}\n".encode())
+                self.watchdog.stdin.flush()
+
+    def _stop_watchdog(self) -> None:
+        """End the watchdog by its id: there is nothing left to stop, and the logs are still needed."""
+        if self.watchdog is not None:
+            self.watchdog.kill()
+            self.watchdog.communicate()
+            self.watchdog = None
 
     def __enter__(self) -> Processes:
         self.before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self.watchdog = self._start_watchdog()
         signal.signal(signal.SIGTERM, _interrupt)
         return self
 
@@ -83,6 +106,7 @@ class Processes:
             signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave processes behind
         try:
             self.stop()
+            self._stop_watchdog()
         finally:
             for number, handler in self.before.items():
                 signal.signal(number, handler)

@@ -6,7 +6,8 @@ import logging
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from flwr.app import Message, RecordDict
@@ -18,28 +19,73 @@ from holdfast.flower.node import PUBLIC
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.flower.transport import Transport
 
-ATTEMPTS = 3  # how often a node that does not reply is asked to enrol
+ATTEMPTS = 3  # how many times a node is asked to enrol before pauses begin
+SHARE = 0.1  # largest share of the server's time spent on asking nodes that never enrol
+MOST_SAMPLES = 2**48  # largest number of samples of a client
 log = logging.getLogger("holdfast")
+
+
+@dataclass
+class Invitations:
+    """When to ask nodes again that did not enrol: they may be fixed at any time, but must not hold up the others.
+
+    Attributes:
+        failures: How many times each node was asked and did not enrol.
+        resume_at: When each node may be asked again.
+    """
+
+    failures: Counter[int] = field(default_factory=Counter)
+    resume_at: dict[int, float] = field(default_factory=dict)
+
+    def due(self, node: int) -> bool:
+        """Tell whether a node may be asked now."""
+        return time.monotonic() >= self.resume_at.get(node, 0.0)
+
+    def failed(self, node: int, seconds: float) -> None:
+        """Note that a node did not enrol, and how long that took."""
+        self.failures[node] += 1
+        if self.failures[node] >= ATTEMPTS:
+            self.resume_at[node] = time.monotonic() + seconds * (1 / SHARE - 1)
+
+    def forget(self, node: int) -> None:
+        """Treat a node as if it had never been asked."""
+        self.failures.pop(node, None)
+        self.resume_at.pop(node, None)
 
 
 class NodeRegistry:
     """The nodes that have enrolled. Another node may take a client over once its node is gone or did not reply.
+
+    A node that is refused keeps none of the clients it claims. It is asked again, and so is a node that was gone and
+    has returned, under the same id or a new one.
 
     Attributes:
         node_of: The node of each client.
         n: The samples of each client that was ever enrolled.
     """
 
-    def __init__(self, transport: Transport, run_id: str, federation: Federation) -> None:
-        self.transport, self.run_id = transport, run_id
+    def __init__(
+        self, transport: Transport, run_id: str, federation: Federation, owners: Mapping[int, int] | None = None
+    ) -> None:
+        """Prepare the registry; nobody is asked yet.
+
+        Args:
+            transport: What sends messages to the nodes.
+            run_id: The id under which nodes keep their states.
+            federation: What the server sees.
+            owners: The nodes that certain clients must be on; other clients may be on any node.
+        """
+        self.transport, self.run_id, self.owners = transport, run_id, owners or {}
         self.clients, self.shape, self.classes = federation.clients, list(federation.shape), federation.classes
         public, data = federation.public, federation.data
         self.public = pack({"x": data.x[public], "y": data.y[public]} if len(public) else {})
         self.node_of: dict[int, int] = {}
         self.n: dict[int, int] = {}
-        self._attempts: Counter[int] = Counter()  # how often each node was asked to enrol
-        self._replied: set[int] = set()  # nodes that replied to the request to enrol
+        self._claims: dict[int, set[int]] = {}  # the clients of each node that has enrolled, even if taken over since
         self._silent: set[int] = set()  # nodes that did not reply to their last request
+        self._too_early: set[int] = set()  # nodes refused because another node has their clients
+        self._invitations = Invitations()
+        self._seen: set[int] = set()  # nodes that were connected at the last update
 
     @property
     def occupied(self) -> np.ndarray:
@@ -61,22 +107,28 @@ class NodeRegistry:
             log.warning("no node has the clients %s", ", ".join(map(str, missing[:20])))
 
     def update(self) -> None:
-        """Ask new nodes to enrol, and forget those that are gone."""
+        """Ask nodes to enrol that have not, and forget those that are gone."""
         connected = self._connected()
+        for node in self._seen - connected:
+            self._forget(node)
+        self._seen = connected
         self.node_of = {i: node for i, node in self.node_of.items() if node in connected}
-        new = sorted(node for node in connected - self._replied if self._attempts[node] < ATTEMPTS)
-        if not new:
+        asked = sorted(node for node in connected if self._invitations.due(node) and not self._is_enrolled(node))
+        if not asked:
             return
-        self._attempts.update(new)
-        requests = {node: NodeRequest(secrets.token_hex(8), self.run_id) for node in new}
+        requests = {node: NodeRequest(secrets.token_hex(8), self.run_id) for node in asked}
         contents = {
             node: RecordDict({FIELDS_RECORD: to_record(request), PUBLIC: self.public})
             for node, request in requests.items()
         }
-        for node, reply in self.transport.exchange(ENROL, 0, contents).items():
+        started = time.monotonic()
+        replies = self.transport.exchange(ENROL, 0, contents)
+        seconds = time.monotonic() - started
+        for node, reply in replies.items():
             try:
                 self._enrol(node, requests[node], reply)
             except Refused as error:
+                self._invitations.failed(node, seconds)
                 log.warning("node %d is refused: %s", node, error)
 
     def by_node(self, clients: Iterable[int]) -> tuple[dict[int, list[int]], list[int]]:
@@ -91,8 +143,10 @@ class NodeRegistry:
         return known, missing
 
     def mark_silent(self, node: int) -> None:
-        """Note that a node did not reply: others may take its clients over."""
+        """Note that a node did not reply: others may take its clients over, and are asked at once."""
         self._silent.add(node)
+        for other in self._too_early:
+            self._invitations.forget(other)
 
     def mark_replied(self, node: int) -> None:
         """Note that a node replied: its clients stay with it."""
@@ -101,16 +155,48 @@ class NodeRegistry:
     def _connected(self) -> set[int]:
         return set(self.transport.grid.get_node_ids())
 
+    def _forget(self, node: int) -> None:
+        """Forget a node that is gone; if it returns, it enrols again."""
+        self._claims.pop(node, None)
+        self._silent.discard(node)
+        self._too_early.discard(node)
+        self._invitations.forget(node)
+        for other in self._too_early:
+            self._invitations.forget(other)
+
+    def _is_enrolled(self, node: int) -> bool:
+        """Tell whether a node has enrolled and every client that it has is with a node that replies."""
+        return node in self._claims and not any(self._is_free(client, node) for client in self._claims[node])
+
+    def _is_free(self, client: int, node: int) -> bool:
+        """Tell whether a node that does not have a client may take it over."""
+        holder = self.node_of.get(client)
+        return holder is None or (holder != node and holder in self._silent)
+
     def _enrol(self, node: int, request: NodeRequest, reply: Message | str) -> None:
-        """Enrol a node, or refuse what it says about itself."""
+        """Enrol a node, or refuse what it says about itself. Everything is checked before anything is changed."""
         if isinstance(reply, str):
             raise Refused(reply)
-        self._replied.add(node)
         if reply.metadata.src_node_id != node:
             raise Refused("another node replied")
         enrolment = read_message(Enrolment, reply, set())
         if enrolment.ticket != request.ticket:
             raise Refused("it replies to another request")
+        self._check(node, enrolment)
+        for client in enrolment.clients:
+            holder = self.node_of.get(client)
+            if holder is not None and holder != node and holder not in self._silent:
+                self._too_early.add(node)
+                raise Refused(f"client {client} is already on node {holder}, which is connected")
+        self.node_of |= dict.fromkeys(enrolment.clients, node)
+        self.n |= dict(zip(enrolment.clients, enrolment.n, strict=True))
+        self._claims[node] = set(enrolment.clients)
+        self._too_early.discard(node)
+        self._invitations.forget(node)
+        self.mark_replied(node)
+
+    def _check(self, node: int, enrolment: Enrolment) -> None:
+        """Refuse a node whose clients or data cannot be those of this federation."""
         if enrolment.shape != self.shape or enrolment.classes != self.classes:
             raise Refused(
                 f"its samples have shape {enrolment.shape} and {enrolment.classes} classes, the server's {self.shape} "
@@ -121,11 +207,9 @@ class NodeRegistry:
             raise Refused(f"it claims clients that this federation of {self.clients} does not have")
         if not clients:
             raise Refused("it has no clients")
-        if min(enrolment.n) < 0:
-            raise Refused(f"it claims {min(enrolment.n)} samples")
-        for client, n in zip(enrolment.clients, enrolment.n, strict=True):
-            previous = self.node_of.get(client)
-            if previous is not None and previous != node and previous not in self._silent:
-                raise Refused(f"client {client} is already on node {previous}, which is connected")
-            self.node_of[client], self.n[client] = node, n
-        self.mark_replied(node)
+        for n in enrolment.n:
+            if not 0 <= n < MOST_SAMPLES:
+                raise Refused(f"it claims {n} samples")
+        for client in enrolment.clients:
+            if self.owners.get(client, node) != node:
+                raise Refused(f"client {client} must be on node {self.owners[client]}")

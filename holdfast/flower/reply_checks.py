@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, Message
@@ -9,6 +10,8 @@ from flwr.app import ArrayRecord, Message
 from holdfast.core.tensors import Tensors
 from holdfast.flower.array_codec import Refused, Spec, unpack
 from holdfast.flower.messages import ARRAYS_RECORD, NodeReply, NodeRequest, arrays_of, one_line, read_message
+
+Check = Callable[[Tensors], None]
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class ClientReply:
 
 
 def check_reply(
-    node: int, request: NodeRequest, message: Message, expected: Spec
+    node: int, request: NodeRequest, message: Message, expected: Spec, check: Check
 ) -> tuple[dict[int, ClientReply], dict[int, str]]:
     """Check a node's reply.
 
@@ -40,6 +43,7 @@ def check_reply(
         request: What it was asked for.
         message: Its reply.
         expected: What every client must send.
+        check: Refuses a client's tensors that have the right shapes, but cannot be true.
 
     Returns:
         The replies by client, and for the other clients why they have none.
@@ -61,7 +65,9 @@ def check_reply(
     for i, n, K in zip(reply.clients, reply.n, reply.K, strict=True):
         try:
             check_counts(n, K)
-            accepted[i] = ClientReply(client_tensors(i, arrays, expected), n, K, i in reply.fresh, overhead)
+            tensors = client_tensors(i, arrays, expected)
+            check(tensors)
+            accepted[i] = ClientReply(tensors, n, K, i in reply.fresh, overhead)
         except Refused as error:
             failed[i] = f"refused: {error}"
     return accepted, failed

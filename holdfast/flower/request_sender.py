@@ -12,7 +12,7 @@ from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, Spec, pack
 from holdfast.flower.messages import FIELDS_RECORD, NodeRequest, TooFewClients, to_record
 from holdfast.flower.registry import NodeRegistry
-from holdfast.flower.reply_checks import ClientReply, check_reply
+from holdfast.flower.reply_checks import Check, ClientReply, check_reply
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.flower.transport import Transport
 
@@ -33,6 +33,7 @@ class CohortRequest:
         trip: The trip within the round; 0 is local training.
         states: What each client is sent for itself alone, in a further trip.
         parts: The parts that take part in a survey.
+        check: Refuses a client's tensors that cannot be true.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class CohortRequest:
     trip: int = 0
     states: dict[int, Tensors] | None = None
     parts: tuple[str, ...] = ()
+    check: Check = lambda tensors: None
 
     @property
     def round(self) -> int:
@@ -111,13 +113,15 @@ class RequestSender:
         contents = {node: request.content(fields) for node, fields in sent.items()}
         replies: dict[int, ClientReply] = {}
         for node, reply in self.transport.exchange(request.kind, request.round, contents).items():
-            replies |= self._read(node, sent[node], reply, request.expected)
+            replies |= self._read(node, sent[node], reply, request)
         for i in replies:
             self.failures.pop(i, None)
         self.overhead += max((reply.overhead for reply in replies.values()), default=0.0)
         return replies
 
-    def _read(self, node: int, fields: NodeRequest, reply: Message | str, expected: Spec) -> dict[int, ClientReply]:
+    def _read(
+        self, node: int, fields: NodeRequest, reply: Message | str, request: CohortRequest
+    ) -> dict[int, ClientReply]:
         """Return the usable replies of a node's clients, and note why the others failed."""
         if isinstance(reply, str):
             self.registry.mark_silent(node)
@@ -125,7 +129,7 @@ class RequestSender:
             return {}
         self.registry.mark_replied(node)
         try:
-            accepted, failed = check_reply(node, fields, reply, expected)
+            accepted, failed = check_reply(node, fields, reply, request.expected, request.check)
         except Refused as error:
             accepted, failed = {}, dict.fromkeys(fields.clients, f"refused: {error}")
         self.failures |= failed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import Named, param
 from holdfast.method.config import Config
+
+OWNER = re.compile(r"[0-9]{1,9}=[0-9]{1,20}")  # a pair of the setting owners
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,9 @@ class DeploymentSettings(Named):
     retries: int = param(3, "how many times clients that failed are asked again", low=0)
     timeout: float = param(300.0, "seconds to wait for the replies to a request", above=0)
     patience: float = param(120.0, "seconds to wait for the nodes at the start", above=0)
+    owners: str | None = param(
+        None, "node that a client must be on, as pairs CLIENT=NODE_ID; other clients may be on any node"
+    )
 
     @classmethod
     def among(cls, values: Mapping[str, Any]) -> DeploymentSettings:
@@ -46,8 +52,32 @@ class DeploymentSettings(Named):
                 f"{self.nodes} nodes are more than the {config.clients} clients, and every node needs one: lower "
                 "--nodes, or raise --clients"
             )
+        for client in self.owner_of():
+            if client >= config.clients:
+                raise HoldfastError(
+                    f"owners: there is no client {client} among {config.clients}: number them from 0, or raise "
+                    "--clients"
+                )
         if config.personal:
             raise HoldfastError("personal fine-tuning works only in simulation: leave out --personal")
+
+    def owner_of(self) -> dict[int, int]:
+        """Return the id of the node that each client must be on, for the clients that must be on a certain node.
+
+        >>> DeploymentSettings(owners="0=812 1=3771").owner_of()
+        {0: 812, 1: 3771}
+        """
+        pairs = (self.owners or "").split()
+        for pair in pairs:
+            if not OWNER.fullmatch(pair):
+                raise HoldfastError(
+                    f"owners: '{pair[:50]}' is not a pair CLIENT=NODE_ID: write, for example, '0=812 1=3771'"
+                )
+        numbers = [(int(client), int(node)) for client, node in (pair.split("=") for pair in pairs)]
+        owners = dict(numbers)
+        if len(owners) < len(numbers):
+            raise HoldfastError("owners: a client has two nodes: keep one pair for each client")
+        return owners
 
 
 DEPLOYMENT_FIELDS = {f.name: f for f in fields(DeploymentSettings)}

@@ -396,13 +396,22 @@ class Part(Named):
     def survey(self, c: Client) -> Tensors:
         """Measure the served model ``c.w0`` on a client's data; the server receives the sum over all clients.
 
-        Every client takes part, after each round that is ``due``.
+        Every client takes part, after each round that is ``due``. Those whose measurements are not finite, or not
+        ``possible``, are left out.
         """
         raise NotImplementedError
 
     def due(self, round: int, rounds: int) -> bool:
         """Tell whether the survey takes place after this round: by default only after the last."""
         return round == rounds
+
+    def possible(self, uploads: Tensors) -> Tensor:
+        """Tell which clients' uploads, or measurements in a survey, can be true: bool [C].
+
+        Clients may be on machines that lie. What is not finite is left out in any case.
+        """
+        first = next(iter(uploads.values()))
+        return torch.ones(len(first), dtype=torch.bool, device=first.device)
 
     def digest(self, s: Tensors, r: Round) -> Tensors:
         """Return the part's new state from a survey: ``r.uploads`` are the sums, ``r.w`` is the surveyed model."""

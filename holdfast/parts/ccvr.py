@@ -14,6 +14,8 @@ from holdfast.method.part import Client, Part, Round, Tensors
 
 OWN = 0xCC  # keeps this part's keys apart from those of other parts
 EPS = torch.finfo(torch.float64).eps
+LARGEST = torch.finfo(torch.float32).max  # largest feature
+MOST = 2**48  # largest number of samples of a client
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,15 @@ class Ccvr(Part):
             totals = [a + b for a, b in zip(totals, sums, strict=True)] if totals else sums
         return {"count": totals[0], "sum": totals[1], "squares": totals[2]}
 
+    def possible(self, uploads: Tensors) -> Tensor:
+        """Require whole numbers of samples, and sums that this many finite features can add up to."""
+        count = uploads["count"]
+        whole = ((count >= 0) & (count <= MOST) & (count == count.round())).all(1)
+        sums = (uploads["sum"].abs().amax(2) <= count * LARGEST).all(1)
+        squares = (uploads["squares"].abs().amax(2) <= count * LARGEST**2).all(1)
+        return whole & sums & squares & (count.sum(1) > 0)
+
     def digest(self, s: Tensors, r: Round) -> Tensors:
-        if not all(bool(torch.isfinite(t).all()) for t in r.uploads.values()):
-            return s  # features that overflow have no covariance, so the model is served unchanged
         layout, pieces = r.net.layout, r.net.layout.split(r.w)
         names = [name for name in layout.names if name in layout.head]  # the weight, and the bias if there is one
         head = torch.cat([pieces[name].reshape(r.net.classes, -1) for name in names], 1).to(torch.float64)

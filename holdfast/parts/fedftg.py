@@ -52,6 +52,10 @@ class FedFTG(Part):
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
         return {"counts": c.counts.to(torch.int32)}, {}
 
+    def possible(self, uploads: Tensors) -> Tensor:
+        """Require numbers of samples that are not negative, and at least one sample."""
+        return (uploads["counts"] >= 0).all(1) & (uploads["counts"] > 0).any(1)
+
     def tune(self, s: Tensors, r: Round, w: Tensor) -> tuple[Tensor, Tensors]:
         counts = r.uploads["counts"].to(w.dtype)
         clients, share, k = r.w + r.deltas, class_shares(counts), part_key(r.key(), self.name)

@@ -82,6 +82,10 @@ class FedGen(Part):
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
         return {"counts": c.counts.to(torch.int32)}, {}
 
+    def possible(self, uploads: Tensors) -> Tensor:
+        """Require numbers of samples that are not negative, and at least one sample."""
+        return (uploads["counts"] >= 0).all(1) & (uploads["counts"] > 0).any(1)
+
     # -- at the server ------------------------------------------------------------------------------------
     def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
         return {name: s[name] for name in ("theta", "labels", "key") if s}  # nothing before the first round

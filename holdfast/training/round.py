@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,6 +28,8 @@ from holdfast.training.drift import measure
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
 from holdfast.training.slices import CohortCollector, SliceSums
+
+log = logging.getLogger("holdfast")
 
 
 class Diverged(HoldfastError):
@@ -105,7 +108,7 @@ class Trainer(ABC):
         if not bool(torch.isfinite(self.server.w).all()):
             raise Diverged(f"round {t}: the server step made the model NaN or infinite; lower its rate, or --lr")
         sent, received = self._survey(r)
-        loss = (r.n * update.loss).sum() / r.n.sum()
+        loss = mean_loss(r.n, update.loss)
         record = RoundRecord(
             round=t, test_accuracy=None, test_loss=None, train_loss=float(loss), seconds=0.0,
             upload_bytes=up + received, download_bytes=down + sent, cohort=ids.tolist(), skipped=skipped,
@@ -169,12 +172,22 @@ class Trainer(ABC):
         def visit(at: Tensor) -> Tensor:
             nonlocal visits
             visits += 1
-            return self.gradients(broadcast, ids, at)
+            return self._finite_gradients(int(broadcast.round), self.gradients(broadcast, ids, at))
 
         w, lr, messages = broadcast.w0, broadcast.lr, dict(broadcast.messages)
         for p in self.method.filling("consult"):
             messages[p.name] = messages.get(p.name, {}) | p.consult(w, lr, self.config.passes, visit)
         return broadcast._replace(messages=messages), visits
+
+    def _finite_gradients(self, t: int, rows: Tensor) -> Tensor:
+        """Leave out the gradients that are not finite."""
+        good = finite_rows({}, rows)
+        if not bool(good.any()):
+            raise Diverged(f"round {t}: no client's gradient is finite; lower --lr, or add --clip")
+        if bool(good.all()):
+            return rows
+        log.warning("round %d: %d of %d gradients are not finite and were left out", t, int((~good).sum()), len(rows))
+        return rows[good]
 
     def _drift(self, r: Round) -> dict[str, float]:
         """Measure how far the clients drifted apart, if the run asks for it."""
@@ -212,7 +225,30 @@ class Trainer(ABC):
         for asked, found in self.survey(broadcast, due):
             received += nbytes(found)
             sent += asked * served.numel() * served.element_size()
-            total = tree_map(lambda rows: rows.sum(0), found)
-            sums = tree_map(torch.add, sums, total) if sums else total
+            for part in due:
+                rows = self._possible(r.round, part, found[part.name])
+                if rows:
+                    total = {name: t.sum(0) for name, t in rows.items()}
+                    sums[part.name] = tree_map(torch.add, sums[part.name], total) if part.name in sums else total
         self.server.digest(replace(r, w=served), sums)
         return sent, received
+
+    def _possible(self, t: int, part: Part, rows: Tensors) -> Tensors:
+        """Leave out clients whose measurements in a survey are not finite or not possible; empty if nobody is left."""
+        first = next(iter(rows.values()))
+        good = finite_rows({part.name: rows}, first.reshape(len(first), -1)) & part.possible(rows)
+        if bool(good.all()):
+            return rows
+        log.warning(
+            "round %d: %s leaves out %d of %d clients, whose measurements are not finite or not possible",
+            t, part.name, int((~good).sum()), len(good),
+        )  # fmt: skip
+        return {name: tensor[good] for name, tensor in rows.items()} if bool(good.any()) else {}
+
+
+def mean_loss(n: Tensor, loss: Tensor) -> Tensor:
+    """Return the clients' mean loss, weighted by their samples; losses that are not finite count only if all are."""
+    good = torch.isfinite(loss)
+    if bool(good.any()):
+        n, loss = n[good], loss[good]
+    return (n * loss).sum() / n.sum()

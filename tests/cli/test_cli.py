@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,12 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from PIL import Image
 from torch import Tensor
 
 import holdfast
 from helpers.commands import TINY, Said, call, config, facts, good, lines
+from holdfast.cli.data import command as data_command
 from holdfast.cli.main import COMMANDS
+from holdfast.cli.run import show
+from holdfast.cli.run_progress import RunProgress
 from holdfast.method.config import FIELDS
 
 LINEAR = 64 * 10 + 10  # parameters of the linear model on 8x8 digits
@@ -448,3 +453,19 @@ def test_the_help_of_plain_commands_names_all_that_they_read(command: str, modul
 def test_a_command_loads_torch_only_when_it_runs(command: str):
     code = f"import sys, holdfast.cli.{command}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["[/x]", "a b [bold]", "it's"])
+def test_a_stopped_run_names_its_folder_as_it_is_and_quotes_it_for_a_shell(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    result = holdfast.run("fedavg", clients=2, rounds=2, epochs=1, model="linear", out=name, stop=lambda: True)
+    show(result, RunProgress("fedavg"))
+    printed = capsys.readouterr().err
+    assert printed.splitlines()[-1] == f"stopped; to resume: holdfast run --resume --out {shlex.quote(name)}"
+
+
+def test_folders_of_data_are_printed_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    done = CliRunner().invoke(data_command, ["list", "--data-dir", str(tmp_path / "[bold]")])
+    assert done.exit_code == 0, done.output
+    assert "[bold]" in done.output

@@ -21,6 +21,7 @@ from holdfast.flower.app import config_values
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.config_text import setting_from_text
+from holdfast.training.round_record import RoundRecord
 
 
 def deploy(*words):
@@ -183,6 +184,20 @@ def test_the_end_of_a_local_run_says_how_to_see_it(tmp_path, capsys):
     assert capsys.readouterr().err.endswith(f"the run is in {out}; to see it: holdfast report '{out}'\n")
 
 
+@pytest.mark.parametrize("text", ["see [/x] in the log", "[bold]loud", "an :x: and a [link=x]"])
+def test_what_a_node_or_a_user_writes_is_printed_as_it_is(text, tmp_path, capsys):
+    """A node's exception must not end a deployment because it looks like markup."""
+    record = RoundRecord(1, 0.5, 1.0, 1.0, 0.1, 1, 1, [0, 1], failed={1: f"it raised RuntimeError: {text}"})
+    with DeploymentProgress(Config(data=text), tmp_path, nodes=2, quiet=False, resume=False) as progress:
+        progress.progress.round(record)
+        progress.progress.bar.update(progress.progress.task, description=text, state=text)
+        progress.progress.bar.refresh()
+    printed = " ".join(capsys.readouterr().err.split())
+    assert f"round 1: no update from client 1: it raised RuntimeError: {text}" in printed
+    assert f"on {text}, " in printed
+    assert printed.count(text) >= 2
+
+
 def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
     folder = tmp_path / "keys"
     assert deploy("keys", folder, "--host", "fl.example.org", "--host", "10.0.0.7", "--nodes", 2).exit_code == 0
@@ -215,6 +230,15 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
         (["fedavg", "--on-failure", "shrug"], "deploy: on_failure must be one of continue, retry, not shrug"),
         (["fedavg", "--personal", "2"], "personal fine-tuning works only in simulation: leave out --personal"),
         (["fnr"], "fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)"),
+        (
+            ["fedavg", "--owners", "0=x"],
+            "owners: '0=x' is not a pair CLIENT=NODE_ID: write, for example, '0=812 1=3771'",
+        ),
+        (["fedavg", "--owners", "0=1 0=2"], "owners: a client has two nodes: keep one pair for each client"),
+        (
+            ["fedavg", "--owners", "3=1"],
+            "owners: there is no client 3 among 3: number them from 0, or raise --clients",
+        ),
         (["--resume"], "--resume needs --out, the folder of the run"),
         (["--resume", "--out", "x", "--overwrite"], "--resume and --overwrite exclude each other"),
         (["fedavg", "--data", "digitz"], "unknown data set 'digitz'; did you mean digits?"),

@@ -132,6 +132,31 @@ def test_a_node_killed_in_mid_round_and_the_server_killed_between_rounds(work):
     assert found[-1].test_loss < found[0].test_loss
 
 
+def test_only_the_superlink_is_killed_and_the_server_has_time_to_notice(work):
+    """Flower then interrupts the server. That is no success; the run is restarted, and the keys registered again."""
+    out, done = work / "run", []
+    places = {}
+
+    def on_start(local):
+        places["local"] = local
+
+    def on_wait():
+        local = places["local"]
+        if len(history(out)) == 1 and not done:
+            os.kill(local.processes.running["superlink"].pid, signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while local.processes.running_command("flwr-serverapp") and time.monotonic() < deadline:
+                time.sleep(0.2)
+            done.append("link")
+
+    security = LinkSecurity(tls=True, auth=True)
+    options = ClusterOptions(out, 2, security, restarts=2, on_start=on_start, on_wait=on_wait)
+    deploy(settings("scaffold", rounds=2) | {"timeout": 60.0}, options)
+    assert done == ["link"]
+    same(history(out), run("scaffold", engine="loop", **SMALL | {"rounds": 2}).history)
+    assert json.loads((out / "summary.json").read_text())["rounds"] == 2
+
+
 TROUBLE = """
 import time
 from pathlib import Path
@@ -196,6 +221,37 @@ def test_the_app_of_deploy_init_with_own_data_and_with_clients_that_fail(work):
     assert record.failed[2] == "no reply within 40 s"
     assert sorted(record.failed) == [0, 1, 2]
     assert record.test_accuracy > 0.15
+
+
+def test_a_deployment_that_is_killed_leaves_no_process_behind_and_can_be_resumed(work):
+    """No process continues the run, and the history after --resume is that of an uninterrupted run."""
+    out = work / "run"
+    words = ["deploy", "local", "scaffold", "--nodes", "2", "--rounds", "3", "--epochs", "1", "--cohort", "2"]
+    words += ["--device", "cpu", "--out", str(out), "--quiet"]
+    process = subprocess.Popen([*HOLDFAST, *words])
+    deadline = time.monotonic() + 180
+    while not history(out) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert len(left_over(work)) >= 5
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while left_over(work) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left_over(work)
+    again = ["deploy", "local", "--resume", "--nodes", "2", "--out", str(out), "--quiet"]
+    subprocess.run([*HOLDFAST, *again], check=True, timeout=300)
+    same(history(out), run("scaffold", engine="loop", **SMALL | {"rounds": 3}).history)
+    assert (out / "history.jsonl").read_bytes().count(b"\n") == 3
+    wait_for_no_folder(work)
+
+
+def wait_for_no_folder(work):
+    """A deployment's temporary folder has the nodes' keys; it must not outlive the deployment."""
+    deadline = time.monotonic() + 10
+    while list(work.glob("holdfast-*")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not list(work.glob("holdfast-*"))
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

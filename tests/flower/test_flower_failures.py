@@ -463,3 +463,239 @@ def test_further_requests_of_a_round_are_retried_too(method, kind, more):
     result = on_grid(method, grid_with(trouble, method, **more), **how, on_failure="retry")
     assert lost
     same(result, run(method, engine="loop", **SMALL | how))
+
+
+def claiming(request, reply, clients, n=None):
+    """A node's reply to the request to enrol that claims other clients than it has."""
+    fields = {"clients": clients, "n": n or [10] * len(clients)}
+    numbers = ConfigRecord({**reply.content["numbers"], **fields})
+    return Message(RecordDict({"numbers": numbers}), reply_to=request)
+
+
+def node_of(grid, partition):
+    (node,) = [n for n, context in grid.contexts.items() if context.node_config["partition-id"] == partition]
+    return node
+
+
+def trained(grid, round):
+    """The nodes that were asked to train in a round."""
+    asked = [m for m in grid.sent if m.metadata.message_type == TRAIN and m.content["numbers"]["round"] == round]
+    return {m.metadata.dst_node_id for m in asked}
+
+
+def test_a_refused_node_gets_none_of_the_clients_that_it_claims(caplog):
+    """Node 3 claims its own client and another's: it is refused before either is assigned."""
+
+    def trouble(request, reply):
+        if request.metadata.message_type == ENROL and reply.content["numbers"]["clients"] == [3]:
+            return claiming(request, reply, [3, 0])
+        return reply
+
+    grid = grid_with(trouble)
+    result = on_grid("fedavg", grid, **ALL | {"rounds": 2}, patience=0.1)
+    holder = node_of(grid, 0)
+    assert f"node {node_of(grid, 3)} is refused: client 0 is already on node {holder}, which is connected" in (
+        caplog.messages
+    )
+    assert [r.failed for r in result.history] == [{3: "no node has this client"}] * 2
+    assert node_of(grid, 3) not in trained(grid, 1) | trained(grid, 2)
+
+
+def test_a_refused_node_is_asked_again_and_enrols_once_it_is_fixed():
+    refused = []
+
+    def trouble(request, reply):
+        if request.metadata.message_type == ENROL and reply.content["numbers"]["clients"] == [2] and len(refused) < 2:
+            refused.append(2)
+            return claiming(request, reply, [2], [-5])
+        return reply
+
+    grid = grid_with(trouble)
+    result = on_grid("fedavg", grid, **ALL | {"rounds": 2}, patience=1e-9)
+    assert [r.failed for r in result.history] == [{2: "no node has this client"}, {}]
+
+
+def test_a_node_that_was_gone_is_used_again_when_it_returns_under_the_same_id():
+    away = {}
+
+    def trouble(request, reply):
+        if about(request, 2, 3):
+            away["node"] = node_of(grid, 3)
+            away["context"] = grid.contexts.pop(away["node"])
+            return "gone"
+        if about(request, 3, 0):
+            grid.contexts[away["node"]] = away["context"]
+        return reply
+
+    grid = grid_with(trouble)
+    result = on_grid("fedavg", grid, **ALL | {"rounds": 4})
+    assert [r.failed for r in result.history] == [
+        {}, {3: "the node is gone"}, {3: "no node has this client"}, {},
+    ]  # fmt: skip
+    assert away["node"] in trained(grid, 4)
+
+
+def test_a_node_that_returns_under_a_new_id_while_the_old_one_is_still_listed_takes_over():
+    """It is refused at first, since its old id is connected. When the old one does not reply, it is asked again."""
+    old = {}
+
+    def trouble(request, reply):
+        if about(request, 1, 0) and not old:
+            old["node"] = node_of(grid, 1)
+            old["new"] = grid.start(1)
+        if request.metadata.dst_node_id == old.get("node") and about(request, 3, 1):
+            return None
+        return reply
+
+    grid = grid_with(trouble)
+    result = on_grid("fedavg", grid, **ALL | {"rounds": 4})
+    assert [r.failed for r in result.history] == [{}, {}, {1: "no reply within 0.3 s"}, {}]
+    assert old["node"] in trained(grid, 3)
+    assert old["new"] in trained(grid, 4)
+    assert old["node"] not in trained(grid, 4)
+
+
+def test_a_client_goes_back_to_its_node_when_the_node_that_took_it_over_is_gone():
+    nodes = {}
+
+    def trouble(request, reply):
+        if about(request, 1, 1) and not nodes:
+            nodes["first"], nodes["second"] = node_of(grid, 1), grid.start(1)
+            return None
+        if about(request, 2, 1):
+            del grid.contexts[nodes["second"]]
+        return reply
+
+    grid = grid_with(trouble)
+    result = on_grid("fedavg", grid, **ALL)
+    assert [r.failed for r in result.history] == [{1: "no reply within 0.3 s"}, {}, {}]
+    assert nodes["second"] in trained(grid, 2)
+    assert nodes["first"] in trained(grid, 3)
+
+
+def test_a_client_that_is_bound_to_a_node_is_accepted_from_it_alone(caplog):
+    """Node 1 does not reply, and another node claims its client: without the binding it would get it."""
+    nodes = {}
+
+    def trouble(request, reply):
+        if about(request, 1, 1) and not nodes:
+            nodes["first"], nodes["second"] = node_of(grid, 1), grid.start(1)
+            return None
+        return reply
+
+    grid = grid_with(trouble)
+    owner = node_of(grid, 1)
+    result = on_grid("fedavg", grid, **ALL | {"rounds": 2}, owners=f"1={owner}")
+    assert f"node {nodes['second']} is refused: client 1 must be on node {owner}" in caplog.messages
+    assert [r.failed for r in result.history] == [{1: "no reply within 0.3 s"}, {}]
+    assert nodes["first"] in trained(grid, 2)
+    assert nodes["second"] not in trained(grid, 2)
+
+
+def test_nodes_that_never_enrol_are_asked_ever_less_often(monkeypatch):
+    from holdfast.flower import registry
+
+    now = [0.0]
+    monkeypatch.setattr(registry.time, "monotonic", lambda: now[0])
+    invitations = registry.Invitations()
+    for _ in range(registry.ATTEMPTS):
+        assert invitations.due(7)
+        invitations.failed(7, seconds=300.0)
+    assert not invitations.due(7)
+    now[0] += 2699.0
+    assert not invitations.due(7)
+    now[0] += 1.0
+    assert invitations.due(7)
+    assert invitations.due(8)
+
+
+def spoiling(kind, client, name, spoil):
+    """Trouble that changes an array of one client in the replies to requests of a kind."""
+
+    def trouble(request, reply):
+        if request.metadata.message_type != kind or client not in request.content["numbers"]["clients"]:
+            return reply
+        array = reply.content["arrays"][f"{client}/{name}"].numpy().copy()
+        spoil(array)
+        return changed(reply, **{f"{client}/{name}": array})
+
+    return trouble
+
+
+def put(value):
+    def spoil(array):
+        array.reshape(-1)[0] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_gradient_that_is_not_finite_is_left_out(value, caplog):
+    """The rates of the round are those of the other clients' gradients."""
+    method, how = "fedagg(mode=fixed_point, sweeps=1)", ALL | {"rounds": 1}
+    grid = grid_with(spoiling("query.gradients", 1, "gradient", put(value)), method)
+    spoilt = on_grid(method, grid, **how)
+    lost = grid_with(
+        lambda request, reply: (
+            None
+            if request.metadata.message_type == "query.gradients" and 1 in request.content["numbers"]["clients"]
+            else reply
+        ),
+        method,
+    )
+    expected = on_grid(method, lost, **how)
+    assert "round 1: 1 of 4 gradients are not finite and were left out" in caplog.messages
+    assert torch.isfinite(spoilt.w).all()
+    torch.testing.assert_close(spoilt.w, expected.w)
+
+
+HOSTILE_COUNTS = {
+    "a count below zero": ("count", put(-1e18)),
+    "a count that cancels all others": ("count", lambda array: array.__setitem__(0, array[0] - 1438 + 1e-9)),
+    "a fraction of a sample": ("count", put(1e-300)),
+    "too many samples": ("count", put(1e300)),
+    "no number": ("count", put(np.nan)),
+    "an infinite sum": ("sum", put(np.inf)),
+    "a sum beyond all features": ("sum", put(1e200)),
+    "squares beyond all features": ("squares", put(-1e308)),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_COUNTS)
+def test_measurements_that_are_not_possible_are_left_out(kind, caplog):
+    """CCVR serves the head that it would serve if the client had not replied."""
+    name, spoil = HOSTILE_COUNTS[kind]
+    how = ALL | {"rounds": 1}
+    spoilt = on_grid("ccvr", grid_with(spoiling("query.survey", 2, f"ccvr/{name}", spoil), "ccvr"), **how)
+
+    def lose(request, reply):
+        survey = request.metadata.message_type == "query.survey"
+        return None if survey and 2 in request.content["numbers"]["clients"] else reply
+
+    expected = on_grid("ccvr", grid_with(lose, "ccvr"), **how)
+    text = "round 1: ccvr leaves out 1 of 4 clients, whose measurements are not finite or not possible"
+    assert text in caplog.messages
+    assert spoilt.history[0].test_loss == pytest.approx(expected.history[0].test_loss, rel=1e-6)
+
+
+def test_a_loss_that_is_not_finite_does_not_hide_the_others():
+    how = ALL | {"rounds": 1}
+    result = on_grid("fedavg", grid_with(spoiling(TRAIN, 3, "loss", lambda array: array.fill(np.nan))), **how)
+    honest = on_grid("fedavg", **how)
+    assert result.history[0].skipped == []
+    assert np.isfinite(result.history[0].train_loss)
+    torch.testing.assert_close(result.w, honest.w)
+
+
+@pytest.mark.parametrize("value", [-1, -(2**31)])
+@pytest.mark.parametrize("method", ["fedgen(steps=2)", "fedftg(iterations=1, model_steps=1)"])
+def test_counts_that_are_not_possible_are_refused(method, value):
+    name = method.partition("(")[0]
+
+    def spoil(counts):
+        counts[:] = value
+
+    grid = grid_with(spoiling(TRAIN, 1, f"uploads/{name}/counts", spoil), method)
+    result = on_grid(method, grid, **ALL | {"rounds": 1})
+    assert result.history[0].failed == {1: f"refused: its upload to {name} is not possible"}
+    assert torch.isfinite(result.w).all()
