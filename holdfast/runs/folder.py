@@ -137,7 +137,7 @@ class RunFolder:
 
     # -- what a checkpoint covers ---------------------------------------------------------------------------
     def checksums(self, config: Config, rounds: int) -> dict[str, int]:
-        """Return checksums of the settings that may not change and of the history after so many rounds."""
+        """Return checksums of the settings that may not change and of the history after that many rounds."""
         fixed = changed_settings(config, without=with_role("free", "extends"))
         lines = read_bytes(self.path / HISTORY).splitlines(keepends=True)[:rounds]
         return {

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from torch import nn
 
 import holdfast
 from helpers.commands import TINY, call, config, facts, files, good, lines, refused
+from holdfast.runs.folder import RunFolder
 
 COMMAND = Path(sys.executable).with_name("holdfast")
 STATEFUL = "scaffold+moon+fedavgm"
@@ -309,3 +311,12 @@ def test_old_checkpoints_are_cleaned_up():
     sound("here")
     assert len(list(Path("here/checkpoint").glob("server-*"))) == 2
     assert len(list(Path("here/checkpoint").glob("client-*"))) <= 6 + 2
+
+
+@pytest.mark.parametrize("settings", [{"engine": "vector"}, {"engine": "loop"}, {"engine": "vector", "compile": False}])
+def test_the_config_of_the_result_is_the_config_on_disk(settings: dict[str, Any]):
+    """Whatever is decided when a run starts, such as whether to compile, is decided before anything is written."""
+    tiny = {"model": "linear", "clients": 6, "cohort": 2, "steps": 2, "rounds": 2}
+    result = holdfast.run("fedavg", out="here", **tiny, **settings)
+    assert result.config == RunFolder(Path("here")).stored()
+    assert holdfast.run(out="here", resume=True, rounds=3).config == RunFolder(Path("here")).stored()
