@@ -65,7 +65,7 @@ def local(
     if resume and out is None:
         raise HoldfastError("--resume needs --out, the folder of the run")
     if resume and overwrite:
-        raise HoldfastError("--resume and --overwrite exclude each other")
+        raise HoldfastError("--resume and --overwrite cannot be used together: use one of them")
     config = run_config(values, out if resume else None, nodes)
     check_settings(config, deployment)
     with folder_for(out, config.method, config.data) as folder:

@@ -54,7 +54,7 @@ def command(
     if resume and out is None:
         raise HoldfastError("--resume needs the folder of the run: add --out")
     if resume and overwrite:
-        raise HoldfastError("--resume and --overwrite exclude each other: use one of them")
+        raise HoldfastError("--resume and --overwrite cannot be used together: use one of them")
     if resume and out is not None:
         values.setdefault("method", RunFolder(out).stored().method)
     name = values.pop("method", Config().method)

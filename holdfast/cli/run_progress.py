@@ -38,10 +38,10 @@ class RunProgress:
         self.losses: list[float | None] = []
         self.guessing: float | None = None
 
-    def start(self, trainer: Trainer, done: int, out: Path) -> None:
-        """Describe the run; ``done`` rounds of it are in the folder ``out``."""
+    def start(self, trainer: Trainer, done: int, out: Path | None = None) -> None:
+        """Describe the run; ``done`` rounds of it are in the folder ``out``, if it has one."""
         self.guessing = loss_of_guessing(trainer.method, trainer.net.classes)
-        self.resume(read_history(out / HISTORY, done) if done else [])
+        self.resume(read_history(out / HISTORY, done) if done and out else [])
         self.begin(describe(trainer), done, trainer.config.rounds)
 
     def resume(self, records: Sequence[RoundRecord]) -> None:

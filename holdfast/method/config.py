@@ -142,9 +142,9 @@ class Config(Named):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cohort is not None and self.participation is not None:
-            raise HoldfastError("cohort and participation exclude each other: set one of them")
+            raise HoldfastError("cohort and participation cannot be used together: set one of them")
         if self.epochs is not None and self.steps is not None:
-            raise HoldfastError("epochs and steps exclude each other: set one of them")
+            raise HoldfastError("epochs and steps cannot be used together: set one of them")
         if self.cohort is not None and self.cohort > self.clients:
             raise HoldfastError(
                 f"cohort {self.cohort} is larger than the number of clients, {self.clients}: lower cohort"

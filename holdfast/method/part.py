@@ -37,7 +37,7 @@ SINGLE = {
     "task_loss": "replace the loss",
     "gradient": "decide where the gradient is taken",
     "aggregate": "aggregate the cohort",
-    "server_step": "make the server step",
+    "server_step": "define the server step",
 }
 # Hooks that see the round at the server, and what they may read of it (``Part.server_reads``).
 AT_SERVER = ("trips", "aggregate", "absorb", "server_step", "tune", "digest")

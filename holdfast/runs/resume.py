@@ -1,4 +1,7 @@
-"""Which settings may change when a run is resumed: one rule for run, compare, reproduce and deploy."""
+"""Which settings may change when a run is resumed: one rule for run, compare, reproduce and deploy.
+
+A setting states its part in the rule as a role, in ``method/config.py``.
+"""
 
 from __future__ import annotations
 

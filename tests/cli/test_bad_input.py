@@ -94,7 +94,7 @@ def test_a_name_like_no_other_lists_all():
         (("fedavg", "--clients", "0"), "run: clients must be a whole number of at least 1, not 0"),
         (("fedavg", "--cohort", "30"), "cohort 30 is larger than the number of clients, 6: lower cohort"),
         (("fedavg", "--cohort", "0"), "run: cohort must be a whole number of at least 1, not 0"),
-        (("fedavg", "--participation", "0.5"), "cohort and participation exclude each other: set one of them"),
+        (("fedavg", "--participation", "0.5"), "cohort and participation cannot be used together: set one of them"),
         (
             ("fedavg", "--set", "cohort=none", "--participation", "1.5"),
             "run: participation must be a number in (0, 1], not 1.5",
@@ -149,7 +149,7 @@ def test_a_name_like_no_other_lists_all():
         (("fedavg", "--resume"), "--resume needs the folder of the run: add --out"),
         (
             ("fedavg", "--resume", "--overwrite", "--out", "x"),
-            "--resume and --overwrite exclude each other: use one of them",
+            "--resume and --overwrite cannot be used together: use one of them",
         ),
         (("fedavg", "--resume", "--out", "nothing"), "nothing holds no run to resume: check --out"),
     ],
@@ -234,8 +234,8 @@ def test_a_picture_of_an_unknown_format():
         (("clip(3)", "--clip", "2"), "clip appears twice in the sum: keep one of them"),
         (("nova+normalized",), "nova and normalized cannot be summed: both aggregate the cohort; keep one of them"),
         (("fednova+mean(uniform)",), "nova and mean cannot be summed: both aggregate the cohort; keep one of them"),
-        (("fedavgm+fedadam",), "fedavgm and fedadam cannot be summed: both make the server step; keep one of them"),
-        (("feddyn+fedexp",), "feddyn and fedexp cannot be summed: both make the server step; keep one of them"),
+        (("fedavgm+fedadam",), "fedavgm and fedadam cannot be summed: both define the server step; keep one of them"),
+        (("feddyn+fedexp",), "feddyn and fedexp cannot be summed: both define the server step; keep one of them"),
         (("prox+prox(0.1)",), "prox appears twice in the sum: keep one of them"),
         (("fedcm+mofedsam",), "fedcm appears twice in the sum: keep one of them"),
     ],
@@ -346,7 +346,7 @@ def test_malformed_expression(text: str, message: str, flag: str):
         ("method = 3", "run: method must be text such as 'fedbug(0.4)+prox', not 3"),
         ("method = ['prox']", "run: method must be text such as 'fedbug(0.4)+prox', not ['prox']"),
         ("augment = 1", "run: augment must be true or false, not 1"),
-        ("cohort = 2\nparticipation = 0.5", "cohort and participation exclude each other: set one of them"),
+        ("cohort = 2\nparticipation = 0.5", "cohort and participation cannot be used together: set one of them"),
         ("\x00", "the config my.toml is not valid TOML: Invalid statement (at line 1, column 1); fix the file"),
         (
             b"\xff\xfe",

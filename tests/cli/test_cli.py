@@ -178,7 +178,7 @@ def test_with_full_batches_steps_are_epochs(engine: str):
 def test_steps_and_epochs_together_are_refused():
     said = call("run", "fedavg", *TINY, "--epochs", "2")
     assert (said.code, said.out) == (2, "")
-    assert said.err == "holdfast: epochs and steps exclude each other: set one of them\n"
+    assert said.err == "holdfast: epochs and steps cannot be used together: set one of them\n"
 
 
 def test_config_file_then_set_then_flags():

@@ -240,7 +240,10 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
             "owners: there is no client 3 among 3: number them from 0, or raise --clients",
         ),
         (["--resume"], "--resume needs --out, the folder of the run"),
-        (["--resume", "--out", "x", "--overwrite"], "--resume and --overwrite exclude each other"),
+        (
+            ["--resume", "--out", "x", "--overwrite"],
+            "--resume and --overwrite cannot be used together: use one of them",
+        ),
         (["fedavg", "--data", "digitz"], "unknown data set 'digitz'; did you mean digits?"),
     ],
 )

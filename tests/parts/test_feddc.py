@@ -126,7 +126,7 @@ def test_is_a_sum():
     [
         ("feddc+scaffold", "scaffold appears twice in the sum: keep one of them"),
         ("feddc+feddyn", "feddyn appears twice in the sum: keep one of them"),
-        ("feddc+fedadam", "feddyn and fedadam cannot be summed: both make the server step; keep one of them"),
+        ("feddc+fedadam", "feddyn and fedadam cannot be summed: both define the server step; keep one of them"),
         ("feddc(0)", "feddyn: alpha must be a number above 0, not 0"),
     ],
 )

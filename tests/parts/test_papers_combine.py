@@ -73,7 +73,7 @@ def test_the_paper_makes_a_difference_in_the_combination(sum):
         ("fedrs+fedlc+fednlr", "fedrs and fedlc cannot be summed: both replace the loss; keep one of them"),
         ("normalized+fednova", "normalized and nova cannot be summed: both aggregate the cohort; keep one of them"),
         ("fedmrur+fedsam", "sam appears twice in the sum: keep one of them"),
-        ("fedbug+feddyn+fedexp", "feddyn and fedexp cannot be summed: both make the server step; keep one of them"),
+        ("fedbug+feddyn+fedexp", "feddyn and fedexp cannot be summed: both define the server step; keep one of them"),
     ],
 )
 def test_what_cannot_be_summed_is_refused_with_the_reason(sum, says):
