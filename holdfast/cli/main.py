@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-from contextlib import suppress
 
 import click
 
 from holdfast.cli.help import Whole
 from holdfast.core.errors import HoldfastError, unknown
-from holdfast.core.os_errors import in_one_line
+from holdfast.core.os_errors import discard_output, in_one_line
 
 # command -> (module, one line of help); listed here so that --help imports none of them
 COMMANDS = {
@@ -78,17 +76,11 @@ def _expected(error: Exception) -> int:
     if isinstance(error, HoldfastError):
         return _complain(str(error), error.status)
     if isinstance(error, OSError):
-        _discard_output()
+        discard_output()
         return 141 if isinstance(error, BrokenPipeError) else _complain(f"{in_one_line(error)}; check the path", 2)
     if isinstance(error, MemoryError):
         return _complain("out of memory: use a smaller model, cohort or batch", 2)
     raise error
-
-
-def _discard_output() -> None:
-    """Keep Python from failing once more when it flushes an output that cannot be written."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage_error(error: click.ClickException) -> str:
