@@ -15,6 +15,7 @@ from holdfast.cli.help import Whole
 from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.core.os_errors import kept_on_os_errors
+from holdfast.flower.host_names import check_host
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.method import as_method
@@ -145,6 +146,7 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
     no_classes = flags["data"] == OWN_DATA and classes is None
     if folder is None or method is None or no_classes:
         raise missing("init", {"FOLDER": folder, "--method": method} | ({"--classes N": None} if no_classes else {}))
+    check_host(host)
     deployment, values = separate(flags)
     config = Config(**{"clients": deployment.nodes or LOCAL_NODES} | values | {"method": method})
     Method.parse(method)
@@ -194,6 +196,8 @@ def keys(folder: Path | None, hosts: tuple[str, ...], nodes: int) -> None:
     require_flower()
     from holdfast.flower.certificates import make_certificates, make_node_key
 
+    for host in hosts:
+        check_host(host)
     if folder.exists() and any(folder.iterdir()):
         raise HoldfastError(f"{folder} is not empty, and keys are never overwritten: choose another folder")
     make_certificates(folder, list(hosts))

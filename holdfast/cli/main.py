@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 
 import click
@@ -56,6 +57,8 @@ def holdfast() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run a command: bad input ends with one line and exit code 2, a diverged run with 1, Ctrl-C with 130."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files are printed as they are, UTF-8 or not
     try:
         status = holdfast.main(args, prog_name="holdfast", standalone_mode=False)
         sys.stdout.flush()

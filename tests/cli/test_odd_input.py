@@ -22,6 +22,7 @@ from holdfast.comparison.pool import ProcessPool
 from holdfast.core.errors import HoldfastError
 from holdfast.core.expression import LARGEST
 from holdfast.core.os_errors import kept_on_os_errors
+from holdfast.flower.host_names import check_host
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -218,3 +219,64 @@ def stopped_at_once(*_: object, **__: object):
     from contextlib import nullcontext
 
     return nullcontext(lambda: True)
+
+
+# -- names that are not ASCII, or not UTF-8 --------------------
+@pytest.mark.parametrize("args", [("keys", "here"), ("init", "here", "--method", "fedavg")], ids=["keys", "init"])
+@pytest.mark.parametrize(
+    ("host", "shown", "remedy"),
+    [
+        ("müller.example", "'müller.example'", "give its ASCII form, xn--mller-kva.example"),
+        ("a b", "'a b'", "give one such as server.example.org or 192.0.2.1"),
+        ("", "''", "give one such as server.example.org or 192.0.2.1"),
+        ("\udcff", "'\\udcff'", "give one such as server.example.org or 192.0.2.1"),
+        ("a" * 300, f"'{'a' * 60}'...", "give one such as server.example.org or 192.0.2.1"),
+    ],
+    ids=["umlaut", "blank", "empty", "bytes", "long"],
+)
+def test_a_host_that_is_no_name(args: tuple[str, ...], host: str, shown: str, remedy: str):
+    message = f"--host {shown} is no host name or address: {remedy}"
+    assert refused("deploy", *args, "--host", host) == f"holdfast: {message}\n"
+
+
+@pytest.mark.parametrize("host", ["server", "Server-1.example.org", "*.example.org", "192.0.2.1", "2001:db8::1"])
+def test_hosts_that_are_names(host: str):
+    check_host(host)
+
+
+@pytest.mark.parametrize(("flag", "name"), [("--data-dir", "data_dir"), ("--data", "data")])
+def test_a_setting_that_is_not_utf8(flag: str, name: str):
+    message = f"run: {name} must be valid UTF-8, not 'a\\udcff': choose another name"
+    assert refused("run", "fedavg", *FAST, flag, "a\udcff") == f"holdfast: {message}\n"
+
+
+@pytest.fixture
+def pictures() -> str:
+    """Write pictures of two classes, one of them with a name that is not UTF-8."""
+    image = pytest.importorskip("PIL.Image")
+    for folder in (b"pictures/a\xff", b"pictures/b"):
+        os.makedirs(folder)
+        for number in range(12):
+            image.new("L", (8, 8), number * 20).save(os.fsdecode(folder + b"/%d.png" % number))
+    return "folder(path=pictures, grey=true)"
+
+
+def test_a_class_and_a_folder_whose_names_are_not_utf8(pictures: str):
+    out = os.fsdecode(b"out\xff")
+    commands = [
+        ["split", "--data", pictures, "--clients", "4"],
+        ["split", "--data", pictures, "--clients", "4", "--json"],
+        ["run", "fedavg", "--data", pictures, *TINY, "--json", "--out", out],
+        ["run", "--resume", "--rounds", "3", "--out", out],
+        ["report", out],
+        ["compare", "fedavg", "prox", "--data", pictures, *TINY, "--seeds", "1", "--out", f"{out}-2"],
+        ["report", f"{out}-2"],
+    ]
+    script = "import json, sys\nfrom holdfast.cli.main import main\nfor words in json.loads(sys.argv[1]):\n"
+    script += "    try:\n        main(words)\n    except SystemExit as end:\n        assert not end.code, words\n"
+    env = os.environ | {"PYTHONUTF8": "1", "PYTHONIOENCODING": "utf-8:strict"}
+    ended = subprocess.run([sys.executable, "-c", script, json.dumps(commands)], capture_output=True, env=env)
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert b"the report is in out\xff/report.html\n" in ended.stdout
+    assert json.loads(Path(out, "split.json").read_text())["classes"] == ["a\\xff", "b"]
+    assert "class_a\\xff" in Path(f"{out}-2", "compare.csv").read_text(encoding="utf-8")
