@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.given_words import CommandWithWords, command_again, given_words
 from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
-from holdfast.method.config import FIELDS
+from holdfast.method.config import FIELDS, Config
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
     from holdfast.comparison.study_schema import Study
 
 COMMON = tuple(name for name in FIELDS if name not in ("method", "seed"))
-WORDS = "holdfast.words"  # key of the words of the command line in click's context
-
-
-class CommandWithWords(click.Command):
-    """A command that remembers the words it was given."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[WORDS] = tuple(args)
-        return super().parse_args(ctx, args)
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,7 @@ def command(methods: tuple[str, ...], **flags: Any) -> int:
     if result.study is not None and not options.quiet:
         show(result.study, result.folder, console)
     if not result.finished:
-        resume = resume_command(click.get_current_context().meta[WORDS], result.folder, options.out is None)
+        resume = resume_command(given_words(), result.folder, options.out is None)
         report = f"holdfast report {shlex.quote(str(result.folder))}"
         text = f"stopped; resume with: {resume}\nreport on what is done so far: {report}"
         console.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -108,15 +100,23 @@ def run(methods: tuple[str, ...], values: dict[str, Any], options: CompareFlags,
     """Start or resume a comparison; the first Ctrl-C stops it after the current rounds."""
     from holdfast.cli.comparison_progress import observer
     from holdfast.comparison.compare import compare
+    from holdfast.comparison.labels import slug
     from holdfast.comparison.plan import sweep_from_text
     from holdfast.core.interrupts import stop_on_interrupt
+    from holdfast.core.os_errors import kept_on_os_errors
+    from holdfast.runs.folder import folder_for
 
     if not methods:
         raise HoldfastError('compare needs methods: holdfast compare fedavg "fedbug(0.4)"')
-    with stop_on_interrupt(console.print, "stopping after the current rounds") as stop:
+    data = str(values.get("data", Config().data))
+    with (
+        folder_for(options.out, "compare", slug(data)) as folder,
+        kept_on_os_errors(resume_command(given_words(), folder, options.out is None)),
+        stop_on_interrupt(console.print, "stopping after the current rounds") as stop,
+    ):
         return compare(
             methods, seeds=options.seeds, first_seed=options.first_seed, sweep=sweep_from_text(options.sweep),
-            targets=numbers(options.targets), jobs=options.jobs, out=options.out, overwrite=options.overwrite,
+            targets=numbers(options.targets), jobs=options.jobs, out=folder, overwrite=options.overwrite,
             light=options.light, watch=observer(console, options.quiet), stop=stop, **values,
         )  # fmt: skip
 
@@ -145,11 +145,7 @@ def resume_command(given: Sequence[str], folder: Path, unnamed: bool) -> str:
     >>> resume_command(["fedavg", "fedbug(0.4)", "--jobs", "2", "--overwrite"], Path("runs/a"), unnamed=True)
     "holdfast compare fedavg 'fedbug(0.4)' --jobs 2 --out runs/a"
     """
-    words = [word for word in given if word != "--overwrite"]
-    if unnamed:
-        end = words.index("--") if "--" in words else len(words)
-        words[end:end] = ["--out", str(folder)]
-    return shlex.join(["holdfast", "compare", *words])
+    return command_again("compare", given, ["--overwrite"], ["--out", str(folder)] if unnamed else [])
 
 
 def show(study: Study, folder: Path, console: Console) -> None:

@@ -10,9 +10,12 @@ from typing import Any
 
 import click
 
+from holdfast.cli.given_words import CommandWithWords, command_again, given_words
 from holdfast.cli.help import Whole
 from holdfast.cli.options import given, settings
 from holdfast.core.errors import HoldfastError
+from holdfast.core.os_errors import kept_on_os_errors
+from holdfast.flower.host_names import check_host
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.method import as_method
@@ -34,7 +37,7 @@ FOLDER = click.argument("folder", type=click.Path(path_type=Path), required=Fals
 CLIENTS = click.option("--clients", metavar="N", help="number of clients  [default: one per node]")
 
 
-@command.command("local")
+@command.command("local", cls=CommandWithWords)
 @click.argument("method", required=False)
 @CLIENTS
 @settings(*(name for name in FIELDS if name not in OTHER_FLAGS))
@@ -68,7 +71,7 @@ def local(
         raise HoldfastError("--resume and --overwrite cannot be used together: use one of them")
     config = run_config(values, out if resume else None, nodes)
     check_settings(config, deployment)
-    with folder_for(out, config.method, config.data) as folder:
+    with folder_for(out, config.method, config.data) as folder, kept_on_os_errors(resume_command(folder, out is None)):
         if not resume:
             RunFolder(folder).check_free(overwrite)
         app = {k: v for k, v in (asdict(config) | asdict(deployment)).items() if v is not None}
@@ -81,6 +84,12 @@ def local(
     if as_json:
         click.echo(json.dumps(summary))
     return 0
+
+
+def resume_command(folder: Path, unnamed: bool) -> str:
+    """Return the command that resumes the current one in its folder, which the command line may not name."""
+    more = ["--resume", *(["--out", str(folder)] if unnamed else [])]
+    return command_again("deploy local", given_words(), ["--resume", "--overwrite"], more)
 
 
 def separate(flags: dict[str, Any]) -> tuple[DeploymentSettings, dict[str, Any]]:
@@ -137,6 +146,7 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
     no_classes = flags["data"] == OWN_DATA and classes is None
     if folder is None or method is None or no_classes:
         raise missing("init", {"FOLDER": folder, "--method": method} | ({"--classes N": None} if no_classes else {}))
+    check_host(host)
     deployment, values = separate(flags)
     config = Config(**{"clients": deployment.nodes or LOCAL_NODES} | values | {"method": method})
     Method.parse(method)
@@ -186,6 +196,8 @@ def keys(folder: Path | None, hosts: tuple[str, ...], nodes: int) -> None:
     require_flower()
     from holdfast.flower.certificates import make_certificates, make_node_key
 
+    for host in hosts:
+        check_host(host)
     if folder.exists() and any(folder.iterdir()):
         raise HoldfastError(f"{folder} is not empty, and keys are never overwritten: choose another folder")
     make_certificates(folder, list(hosts))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import os
+import io
 import sys
-from contextlib import suppress
 
 import click
 
 from holdfast.cli.help import Whole
 from holdfast.core.errors import HoldfastError, unknown
-from holdfast.core.os_errors import in_one_line
+from holdfast.core.os_errors import discard_output, in_one_line
 
 # command -> (module, one line of help); listed here so that --help imports none of them
 COMMANDS = {
@@ -58,6 +57,8 @@ def holdfast() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run a command: bad input ends with one line and exit code 2, a diverged run with 1, Ctrl-C with 130."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files are printed as they are, UTF-8 or not
     try:
         status = holdfast.main(args, prog_name="holdfast", standalone_mode=False)
         sys.stdout.flush()
@@ -78,17 +79,11 @@ def _expected(error: Exception) -> int:
     if isinstance(error, HoldfastError):
         return _complain(str(error), error.status)
     if isinstance(error, OSError):
-        _discard_output()
+        discard_output()
         return 141 if isinstance(error, BrokenPipeError) else _complain(f"{in_one_line(error)}; check the path", 2)
     if isinstance(error, MemoryError):
         return _complain("out of memory: use a smaller model, cohort or batch", 2)
     raise error
-
-
-def _discard_output() -> None:
-    """Keep Python from failing once more when it flushes an output that cannot be written."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage_error(error: click.ClickException) -> str:

@@ -74,8 +74,10 @@ class ProcessPool:
                         if waiting:
                             busy[pipe] = waiting.pop(0)
                             pipe.send(busy[pipe])
+                    elif kind == "expected":
+                        raise content[0]
                     else:
-                        raise HoldfastError(content[0]) if kind == "refused" else RuntimeError(content[0])
+                        raise RuntimeError(content[0])
         finally:
             for pipe, process in pipes.items():
                 pipe.close()
@@ -124,7 +126,9 @@ def serve(pipe: Connection, executor: Executor, threads: int, light: bool) -> No
             state, why = executor.run(task, lambda record: pipe.send(("round", record)), lambda: pipe.poll(), light)
             pipe.send(("end", state, why))
         except HoldfastError as error:
-            pipe.send(("refused", str(error)))
+            pipe.send(("expected", HoldfastError(str(error))))
+        except OSError as error:
+            pipe.send(("expected", OSError(error.errno, error.strerror or str(error), error.filename)))
         except Exception:
             pipe.send(("failed", traceback.format_exc()))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.labels import EntryName
 from holdfast.comparison.plan import Plan
 from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
@@ -73,7 +74,7 @@ def collect(plan: Plan, out: Path, facts: DataFacts, read: Callable[[Path, int],
         reference = plan.reference(entry)
         compared_with = None if reference == entry else rows[reference.folder]
         entries.append(study_entry(rows[entry.folder], compared_with, targets))
-    return Study(
+    study = Study(
         **made(run for row in rows.values() for run in row.runs.values()),
         command=plan.command(out),
         own=plan.from_python,
@@ -86,6 +87,7 @@ def collect(plan: Plan, out: Path, facts: DataFacts, read: Callable[[Path, int],
         entries=entries,
         best_points=best_points(entries) if plan.sweep else None,
     )
+    return checked_classes(study, out / "plan.json", "start over with --overwrite")
 
 
 def read_entry(entry: EntryName, seeds: Sequence[int], out: Path, read: Callable[[Path, int], StoredRun]) -> EntryRuns:

@@ -6,21 +6,24 @@ import json
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.plan import flags, notable_settings
 from holdfast.comparison.result import EntryRuns, made, study_entry
 from holdfast.comparison.stats import reach
 from holdfast.comparison.stored_run import StoredRun
-from holdfast.comparison.study_schema import ClientCounts, Study
+from holdfast.comparison.study_schema import ClientCounts, DataFacts, Study
 from holdfast.core.errors import HoldfastError
+from holdfast.core.typed_json import JsonMismatch, from_json
 from holdfast.method.config import Config
 from holdfast.method.config_text import config_to_toml
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import HISTORY, SPLIT, SUMMARY
+from holdfast.runs.summary_file import check_length, read_summary
 
+WRITE_AGAIN = "delete it; --resume writes it again"
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # those that the run reached are shown
 
 
@@ -29,20 +32,21 @@ def study_of_run(folder: Path) -> Study:
     config = RunFolder(folder).stored()
     run = read_any_run(folder, config.seed)
     targets = [t for t in TARGETS if reach(run.history, t)[0] is not None]
-    split = read_object(folder / SPLIT) if (folder / SPLIT).exists() else {}
+    facts = read_facts(folder / SPLIT) if (folder / SPLIT).exists() else DataFacts([], None)
     by_class = run.get("accuracy_by_class") or []
-    return Study(
+    study = Study(
         **made([run]),
         command=run_command(config),
         settings=notable_settings(config, config.cohort_size if config.participation is None else None),
         seeds=[config.seed],
         targets=targets,
-        classes=split.get("classes") or [str(c) for c in range(len(by_class))],
-        split=ClientCounts(split.get("counts")),
+        classes=facts.classes or [str(c) for c in range(len(by_class))],
+        split=ClientCounts(facts.counts),
         entries=[study_entry(EntryRuns(config.method, config.method, {}, {".": run}), None, targets)],
         config=config_to_toml(config),
         rounds_done=len(run.history),
     )
+    return checked_classes(study, folder / SPLIT, WRITE_AGAIN)
 
 
 def read_any_run(folder: Path, seed: int) -> StoredRun:
@@ -55,7 +59,10 @@ def read_any_run(folder: Path, seed: int) -> StoredRun:
     records = read_history(path, rounds)
     if not records:
         raise HoldfastError(f"the run in {folder} has no rounds yet: report it after its first round")
-    summary = summarize(records) | (read_object(folder / SUMMARY) if (folder / SUMMARY).exists() else {})
+    summary = summarize(records)
+    if (folder / SUMMARY).exists():
+        summary |= (stored := read_summary(folder, WRITE_AGAIN))
+        check_length(folder, len(records), stored, "start over with --overwrite")
     return StoredRun(seed, [asdict(record) for record in records], summary, "", made_of(summary))
 
 
@@ -64,11 +71,14 @@ def run_command(config: Config) -> str:
     return shlex.join(["holdfast", "run", config.method, *flags(config, ("method",))])
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_facts(path: Path) -> DataFacts:
+    """Read ``split.json``: the classes, and the samples per client and class unless there are too many clients."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise HoldfastError(f"cannot read {path}: {error}; run it again") from error
-    if not isinstance(value, dict):
-        raise HoldfastError(f"{path} is damaged, it holds no JSON object: run it again")
-    return value
+        return from_json(DataFacts, {"counts": None} | value if isinstance(value, dict) else value)
+    except OSError as error:
+        raise HoldfastError(f"cannot read {path}: {error.strerror}; {WRITE_AGAIN}") from error
+    except JsonMismatch as error:
+        raise HoldfastError(f"{path} is damaged, {error}: {WRITE_AGAIN}") from error
+    except ValueError as error:
+        raise HoldfastError(f"{path} is damaged, it is not valid JSON: {WRITE_AGAIN}") from error

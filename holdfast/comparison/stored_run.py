@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.task import read_summary
+from holdfast.comparison.task import RUN_AGAIN
 from holdfast.core.errors import HoldfastError
+from holdfast.runs.history import read_history
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import DIVERGED, HISTORY, SUMMARY
+from holdfast.runs.summary_file import check_length, read_summary
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,9 @@ class StoredRun:
 def read_run(folder: Path, seed: int) -> StoredRun:
     """Read a run that is finished or diverged."""
     if (folder / SUMMARY).exists():
-        summary = read_summary(folder)
-        return StoredRun(seed, read_lines(folder / HISTORY), summary, "", made_of(summary))
+        summary, history = read_summary(folder, RUN_AGAIN), read_lines(folder / HISTORY)
+        check_length(folder, len(history), summary, RUN_AGAIN)
+        return StoredRun(seed, history, summary, "", made_of(summary))
     if (folder / DIVERGED).exists():
         why, made = read_diverged(folder / DIVERGED)
         return StoredRun(seed, read_lines(folder / HISTORY), {}, why, made)
@@ -62,21 +65,22 @@ def read_started(folder: Path, seed: int) -> StoredRun:
 
 def read_diverged(path: Path) -> tuple[str, dict[str, str]]:
     """Read why a run diverged, and where it was made; files of older versions hold only the reason."""
-    why, _, made = path.read_text(encoding="utf-8").partition("\n")
     try:
-        return why, made_of(json.loads(made.strip() or "{}"))
-    except (ValueError, AttributeError) as error:
+        why, _, made = path.read_text(encoding="utf-8").partition("\n")
+        return why, {name: str(value) for name, value in made_of(json.loads(made.strip() or "{}")).items()}
+    except (OSError, ValueError, AttributeError) as error:
         raise damaged(path) from error
 
 
 def read_lines(path: Path, growing: bool = False) -> list[dict[str, Any]]:
     """Read the rounds of a history. If it is ``growing``, an incomplete last line is a round being written."""
     try:
-        text = path.read_text(encoding="utf-8")
-        return [json.loads(line) for line in (text.rpartition("\n")[0] if growing else text).splitlines()]
-    except (OSError, ValueError) as error:
+        text = path.read_bytes()
+        rounds = len((text.rpartition(b"\n")[0] if growing else text).splitlines())
+        return [asdict(record) for record in read_history(path, rounds)]
+    except (OSError, HoldfastError) as error:
         raise damaged(path) from error
 
 
 def damaged(path: Path) -> HoldfastError:
-    return HoldfastError(f"{path} is damaged: delete that run's folder to run it again")
+    return HoldfastError(f"{path} is damaged: {RUN_AGAIN}")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.export import as_csv, latex, markdown
 from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
@@ -85,7 +86,7 @@ class StudyFolder:
         study = read_file(path, Study, remedy)
         if not study.entries:
             raise HoldfastError(f"{path} is damaged, it has no entries: {remedy}")
-        return modern_study(study) if study.format < FORMAT else study
+        return checked_classes(modern_study(study) if study.format < FORMAT else study, path, remedy)
 
     def clear(self) -> None:
         """Delete the comparison, and nothing else that may be here."""

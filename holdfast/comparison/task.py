@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,9 @@ from holdfast.runs.folder import RunFolder
 from holdfast.runs.meaning_changes import changed_meaning
 from holdfast.runs.resume import first_difference
 from holdfast.runs.run_files import CONFIG, DIVERGED, SUMMARY
+from holdfast.runs.summary_file import read_summary
+
+RUN_AGAIN = "delete that run's folder to run it again"
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,4 @@ class Task:
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of a finished run."""
-        return read_summary(self.folder)
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    try:
-        summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise HoldfastError(f"cannot read {folder / SUMMARY}: delete that folder to run it again") from error
-    return summary
+        return read_summary(self.folder, RUN_AGAIN)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from holdfast.core.errors import HoldfastError
 
@@ -19,6 +21,12 @@ def in_one_line(error: OSError) -> str:
     if len(where) > 100:
         where = where[:97] + "..."
     return f"cannot use {where}: {reason[0].lower()}{reason[1:]}"
+
+
+def discard_output() -> None:
+    """Keep Python from failing once more when it flushes an output that cannot be written."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -127,6 +127,10 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         if number and abs(value) <= LARGEST_FLOAT and within(f, value):
             return float(value)
     elif kind.startswith("str"):
+        if isinstance(value, str) and not is_utf8(value):
+            raise HoldfastError(
+                f"{owner}: {f.name} must be valid UTF-8, not {shortened(ascii(value))}: choose another name"
+            )
         if isinstance(value, str) and (not f.metadata.get("choices") or value in f.metadata["choices"]):
             return value
     elif kind.startswith("tuple"):
@@ -155,6 +159,15 @@ def too_large(base: str, value: float) -> bool:
     """Tell whether a finite number is larger than the arithmetic of training can hold."""
     limit = LARGEST_INT - 1 if base == "int" else LARGEST_FLOAT
     return math.isfinite(value) and abs(value) > limit
+
+
+def is_utf8(text: str) -> bool:
+    """Tell whether a text can be written to a file; names of files on disk may hold any bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def shortened(text: str, most: int = 60) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.os_errors import discard_output, in_one_line
 
 
 class PlainParser(argparse.ArgumentParser):
@@ -29,9 +30,17 @@ def run_plain(main: Callable[[Sequence[str], str], int], program: str) -> NoRetu
     """Run a command outside of ``holdfast``: bad input ends with one line and exit code 2, Ctrl-C with 130."""
     try:
         status = main(sys.argv[1:], program)
+        sys.stdout.flush()
     except HoldfastError as error:
         print(f"holdfast: {' '.join(str(error).split())}", file=sys.stderr)
         status = error.status
+    except BrokenPipeError:
+        discard_output()
+        status = 141
+    except OSError as error:
+        discard_output()
+        print(f"holdfast: {in_one_line(error)}; check the path", file=sys.stderr)
+        status = 2
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)

@@ -18,6 +18,7 @@ from torch import nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
+from holdfast.core.os_errors import in_one_line
 from holdfast.data.federation import Federation
 from holdfast.flower import messages
 from holdfast.flower.coordinator import Coordinator
@@ -229,6 +230,10 @@ def report_outcome(settings: Mapping[str, Any]) -> Iterator[None]:
         yield
     except HoldfastError as error:
         write(str(error), error.status)
+        raise
+    except OSError as error:
+        resume = "what was recorded is kept: fix that, then add --resume"
+        write(f"the server {one_line(in_one_line(error))}; {resume}", 2, expected=False)
         raise
     except Exception as error:
         write(f"the server raised {one_line(f'{type(error).__name__}: {error}')}", 1, expected=False)

@@ -40,7 +40,7 @@ def report(folder: str | Path, out: str | Path | None = None) -> Path:
     try:
         shutil.rmtree(image_folder, ignore_errors=True)
         image_folder.mkdir(parents=True)
-        path.write_text(html(study, image_folder), encoding="utf-8")
+        path.write_text(html(study, image_folder), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise HoldfastError(f"cannot write the report {path}: {error.strerror}; choose another --out") from error
     return path

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.comparison.observers import LineLog, Observer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.interrupts import stop_on_interrupt
+from holdfast.core.os_errors import kept_on_os_errors
 from holdfast.core.plain_parser import PlainParser
 from holdfast.method.config_text import settings_from_pairs
 from holdfast.reproduce.cells import TableSelection, cells, missing_data
@@ -73,8 +74,12 @@ def main(args: Sequence[str], program: str = PROGRAM) -> int:
         return 0
     if given.paper is None:
         raise HoldfastError("reproduce needs a paper; see: holdfast reproduce --list")
-    resume = f"stopped; resume with: {program} {shlex.join(args)}"
-    with stop_on_interrupt(say, "stopping after the current rounds", resume) as stop:
+    again = f"{program} {shlex.join(args)}"
+    resume = f"stopped; resume with: {again}"
+    with (
+        kept_on_os_errors(again),
+        stop_on_interrupt(say, "stopping after the current rounds", resume) as stop,
+    ):
         result = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
             seeds=given.seeds, jobs=given.jobs, out=given.out, collect=given.collect, light=given.light,

@@ -28,6 +28,7 @@ from holdfast.runs.run_files import (
     is_run,
     only_own_files,
 )
+from holdfast.runs.summary_file import read_summary
 from holdfast.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ class RunFolder:
     def reopen(self, config: Config, done: int) -> list[RoundRecord]:
         """Resume the run that is here: cut the history back to the checkpoint's round and return it."""
         records = read_history(self.path / HISTORY, done)
-        if done == 0 and (self.path / HISTORY).read_bytes().count(b"\n") > config.checkpoint_every:
+        lines = (self.path / HISTORY).read_bytes().count(b"\n")
+        if done == 0 and (self.finished or lines > config.checkpoint_every):
             raise HoldfastError(
                 f"{self.checkpoint} holds no checkpoint, though {self.path / HISTORY} has rounds: restore it, or start "
                 "over with --overwrite"
@@ -122,10 +124,7 @@ class RunFolder:
 
     def made(self) -> dict[str, str]:
         """Return where a finished run was made, as far as its summary says."""
-        try:
-            return made_of(json.loads((self.path / SUMMARY).read_text(encoding="utf-8")))
-        except (ValueError, AttributeError) as error:
-            raise HoldfastError(f"{self.path / SUMMARY} is damaged: delete it; --resume writes it again") from error
+        return made_of(read_summary(self.path, "delete it; --resume writes it again"))
 
     def give_up(self, why: str, made: dict[str, str]) -> None:
         """Note that the run diverged, so that it is not tried again."""

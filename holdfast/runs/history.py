@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.typed_json import from_json
 from holdfast.runs.explosion import exploded
 from holdfast.training.round_record import RoundRecord
 
@@ -33,9 +34,9 @@ def read_history(path: Path, rounds: int) -> list[RoundRecord]:
     records: list[RoundRecord] = []
     for expected, line in zip(range(1, rounds + 1), lines, strict=False):
         try:
-            record = RoundRecord(**json.loads(line, object_hook=_client_numbers))
+            record = from_json(RoundRecord, json.loads(line, object_hook=_client_numbers))
             good = record.round == expected
-        except (ValueError, TypeError):
+        except (ValueError, RecursionError):
             good = False
         if not good:
             raise HoldfastError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,15 @@ def class_folders(folder: Path) -> dict[str, Path]:
     with os.scandir(folder) as entries:
         names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     return {name: folder / name for name in names}
+
+
+def class_names(folders: Iterable[str]) -> list[str]:
+    """Return names that can be printed; bytes of a folder's name that are not UTF-8 become ``\\xff``.
+
+    >>> class_names(["cat", "d\udcffg"])
+    ['cat', 'd\\\\xffg']
+    """
+    return [os.fsencode(name).decode("utf-8", "backslashreplace") for name in folders]
 
 
 def labelled_images(folder: Path, classes: Sequence[str], inner: str = "") -> Labelled:

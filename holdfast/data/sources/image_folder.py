@@ -11,7 +11,7 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
 from holdfast.data.dataset import DataSet
-from holdfast.data.formats.images import Labelled, class_folders, labelled_images
+from holdfast.data.formats.images import Labelled, class_folders, class_names, labelled_images
 from holdfast.data.prepare import hold_out_test
 from holdfast.data.source import Source, decoded_once
 from holdfast.data.sources._labelled import decode_labelled
@@ -69,8 +69,8 @@ class ImageFolder(Source):
             if test_x.shape[1:] != x.shape[1:]:
                 sizes = f"{list(test_x.shape[2:])} in test and {list(x.shape[2:])} in train"
                 raise HoldfastError(f"{self.path}: images of {sizes}, expected one size; scale all, as with size=64")
-            return DataSet(self.name, x, y, test_x, test_y, tuple(names))
+            return DataSet(self.name, x, y, test_x, test_y, tuple(class_names(names)))
         kept, held_out = hold_out_test(y, self.test)
         if not len(held_out):
             raise HoldfastError(f"{self.path}: one image per class leaves nothing to test on; add a test folder")
-        return DataSet(self.name, x[kept], y[kept], x[held_out], y[held_out], tuple(names))
+        return DataSet(self.name, x[kept], y[kept], x[held_out], y[held_out], tuple(class_names(names)))

@@ -1,0 +1,68 @@
+"""Read ``summary.json`` of a finished run, and check it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.typed_json import JsonMismatch, from_json
+from holdfast.runs.run_files import HISTORY, SUMMARY
+
+
+@dataclass(frozen=True)
+class SummaryFigures:
+    """What the rest of the library reads in a summary; older versions wrote fewer of the optional figures."""
+
+    rounds: int
+    seconds: float
+    upload_bytes: int
+    download_bytes: int
+    final_accuracy: float | None
+    best_accuracy: float | None
+    last5_accuracy: float | None
+    kappa: float | None = None
+    rho: float | None = None
+    accuracy_by_class: list[float | None] | None = None
+    personal_accuracy: float | None = None
+    global_on_mix: float | None = None
+    leaks_test_data: bool | None = None
+    exploded: bool | None = None
+    exploded_round: int | None = None
+    skipped_updates: int | None = None
+    failed_updates: int | None = None
+    device: str | None = None
+    date: str | None = None
+    holdfast: str | None = None
+    torch: str | None = None
+    commit: str | None = None
+
+
+def read_summary(folder: Path, remedy: str) -> dict[str, Any]:
+    """Read the summary of a run; a damaged one is an error that ends with ``remedy``."""
+    path = folder / SUMMARY
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise HoldfastError(f"cannot read {path}: {error.strerror}; {remedy}") from error
+    except ValueError as error:
+        raise HoldfastError(f"{path} is damaged, it is not valid JSON: {remedy}") from error
+    if not isinstance(summary, dict):
+        raise HoldfastError(f"{path} is damaged, it holds no JSON object: {remedy}")
+    known = {f.name for f in fields(SummaryFigures)}
+    try:
+        from_json(SummaryFigures, {name: value for name, value in summary.items() if name in known})
+    except JsonMismatch as error:
+        raise HoldfastError(f"{path} is damaged, {error}: {remedy}") from error
+    return summary
+
+
+def check_length(folder: Path, rounds: int, summary: dict[str, Any], remedy: str) -> None:
+    """Raise an error if the history of a finished run has fewer or more rounds than its summary says."""
+    if rounds != summary["rounds"]:
+        raise HoldfastError(
+            f"{folder / HISTORY} has {rounds} rounds, but the run finished after {summary['rounds']}: restore the "
+            f"file, or {remedy}"
+        )
