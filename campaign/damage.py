@@ -52,9 +52,10 @@ def damage_folders(part: Part, sound: Path, commands: dict[str, tuple[tuple[str,
         problem = judge(ended, place, whole)
         if not problem and ended.refused and contents(place) != before:
             problem = f"refused, but the folder was changed: {ended}"
-        part.count("refused" if ended.refused else "repaired or not needed")
         if problem:
             part.find(f"{file}, {kind}, then {name}", problem)
+        else:
+            part.count("refused" if ended.refused else "rebuilt or not needed")
 
 
 def shuffled(numbers: random.Random, sound: Path, commands: list[str]) -> Iterator[tuple[Path, str, str]]:

@@ -24,9 +24,10 @@ def lie(part: Part) -> None:
     for _ in part.rounds():
         method, seed = part.random.choice(METHODS), part.random.randrange(2**32)
         ended = Child(lambda method=method, seed=seed: federation(method, seed)).wait()
-        part.count("ended with an error" if ended.code == 2 else "ended normally")
         if ended.code and not ended.refused:
             part.find(f"{method}, seed {seed}", ended)
+        else:
+            part.count("ended with an error" if ended.code else "ended normally")
 
 
 def federation(method: str, seed: int) -> None:
@@ -36,15 +37,15 @@ def federation(method: str, seed: int) -> None:
 
     logging.disable()
     numbers = random.Random(seed)
-    settings = {**SMALL, "model": "linear", "cohort": 4, "rounds": 2, "epochs": 1, "public": 0.05, "method": method}
+    settings = {**SMALL, "model": "linear", "cohort": 4, "rounds": 2, "epochs": 1, "public": 0.05}
 
     def trouble(request: Any, reply: Any) -> Any:
         is_hostile = grid.contexts[request.metadata.dst_node_id].node_config["partition-id"] == 1
         return spoil(numbers, request, reply) if is_hostile and numbers.random() < 0.5 else reply
 
-    grid = MemoryGrid(settings, 4, trouble)
+    grid = MemoryGrid({**settings, "method": method}, 4, trouble)
     try:
-        result = on_grid(method, grid, **{**settings, "patience": 0.1, "timeout": 0.1})
+        result = on_grid(method, grid, **settings, patience=0.1, timeout=0.1)
     except HoldfastError as error:
         sys.stderr.write(f"holdfast: {error}\n")
         sys.exit(2)
