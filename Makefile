@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test coverage lint clean
+.PHONY: setup demo test coverage lint campaign clean
 
 setup: .venv/ready
 
@@ -27,6 +27,9 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+campaign: setup
+	$(BIN)/python -m campaign --minutes 4 --out docs/reliability.md
 
 clean:
 	rm -rf .venv
