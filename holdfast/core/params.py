@@ -16,7 +16,6 @@ from holdfast.core.expression import Call, Value, parse, show
 
 T = TypeVar("T", bound="Named")
 LARGEST_INT = 2**63  # whole numbers are 64-bit integers in tensors
-LARGEST_FLOAT = 3.4028234663852886e38  # of single precision
 
 
 def param(
@@ -124,7 +123,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         if isinstance(value, str) and value in f.metadata.get("choices", ()):
             return value
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if number and abs(value) <= LARGEST_FLOAT and within(f, value):
+        if number and math.isfinite(value) and within(f, value):
             return float(value)
     elif kind.startswith("str"):
         if isinstance(value, str) and not is_utf8(value):
@@ -150,15 +149,9 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
     bounds = limits(f)
     joined = " of " if noun.get(base) and bounds.startswith(("at least", "at most")) else " "
     what = f"{noun.get(base, base)}{joined}{bounds}".strip() or "a word"
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and too_large(base, value):
-        what += " that fits " + ("64 bits" if base == "int" else "single precision")
+    if base == "int" and isinstance(value, (int, float)) and abs(value) >= LARGEST_INT and math.isfinite(value):
+        what += " that fits 64 bits"
     raise HoldfastError(f"{owner}: {f.name} must be {what}, not {shortened(show(value))}")
-
-
-def too_large(base: str, value: float) -> bool:
-    """Tell whether a finite number is larger than the arithmetic of training can hold."""
-    limit = LARGEST_INT - 1 if base == "int" else LARGEST_FLOAT
-    return math.isfinite(value) and abs(value) > limit
 
 
 def is_utf8(text: str) -> bool:

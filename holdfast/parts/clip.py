@@ -29,5 +29,6 @@ class Clip(Part):
     norm: float = param(10.0, "largest norm allowed", above=0)
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        norm = min(self.norm, torch.finfo(g.dtype).max)
         length = torch.linalg.vector_norm(g)
-        return g * (self.norm / length.clamp(min=self.norm)), {}
+        return g * (norm / length.clamp(min=norm)), {}

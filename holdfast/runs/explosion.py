@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from holdfast.method.method import Method
+if TYPE_CHECKING:
+    from holdfast.method.method import Method
 
 FACTOR = 10  # times the loss of the start
 ROUNDS = 3  # in a row

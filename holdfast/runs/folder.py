@@ -184,7 +184,7 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise HoldfastError(
-            f"cannot read {path}: {error.strerror}; restore it, or start over with --overwrite"
+            f"cannot read {path}: {error.strerror}; restore the file, or start over with --overwrite"
         ) from error
 
 

@@ -581,11 +581,15 @@ def test_a_damaged_config_of_a_run(damaged: Path):
     path = damaged / "config.toml"
     path.write_text("lr = ")
     assert refused("run", "--resume", "--out", "run") == (
-        f"holdfast: the config {path} is not valid TOML: Invalid value (at end of document); fix the file\n"
+        f"holdfast: the config {path} is not valid TOML: Invalid value (at end of document); fix the file; the last "
+        "good round is 4\n"
     )
     path.write_text("rond = 1")
     message = refused("run", "--resume", "--out", "run")
-    assert message == f"holdfast: unknown setting 'rond' in {path}; did you mean rounds or personal?\n"
+    assert (
+        message
+        == f"holdfast: unknown setting 'rond' in {path}; did you mean rounds or personal?; the last good round is 4\n"
+    )
 
 
 def test_a_checkpoint_of_another_model():

@@ -378,7 +378,8 @@ def test_a_folder_is_for_one_command_at_a_time():
     process.kill()
     process.communicate()
     assert said.code == 2
-    assert "another command is running in here" in said.err
+    assert said.err.startswith(f"holdfast: here is in use by another command (process {process.pid}, started ")
+    assert said.err.endswith("): wait until it ends, or stop it\n")
 
 
 def test_a_method_that_diverges_is_reported_as_such():

@@ -102,7 +102,7 @@ def test_names_that_are_not_one_data_set() -> None:
         load("mnist+digits")
     with pytest.raises(HoldfastError, match="published, computed, off"):
         load("mnist(normalise=always)")
-    with pytest.raises(HoldfastError, match="path is needed"):
+    with pytest.raises(HoldfastError, match="folder: path is missing"):
         load("folder")
 
 

@@ -396,7 +396,7 @@ def test_errors_name_the_offender_and_the_remedy(split, clients, message):
     ("split", "words"),
     [
         ("dirichlet(0)", "alpha must be a number"),
-        ("dirichlet", "alpha is needed"),
+        ("dirichlet", "alpha is missing"),
         ("shards(0)", "s must be a whole number of at least 1"),
         ("noise(0.1, mask=2)", r"mask must be a number in \[0, 1\]"),
         ("noise(0.1, spread=wild)", "one of fixed, ramp, ramp-from-clean, drawn"),

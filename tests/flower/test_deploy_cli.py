@@ -20,7 +20,7 @@ from holdfast.cli.run import command as run_command
 from holdfast.flower.app import config_values
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
-from holdfast.method.config_text import setting_from_text
+from holdfast.method.config_text import config_to_toml, setting_from_text
 from holdfast.training.round_record import RoundRecord
 
 
@@ -278,7 +278,8 @@ def write_foreign_folder(out):
 
 def write_run(out):
     out.mkdir()
-    (out / "config.toml").write_text("")
+    (out / "config.toml").write_text(config_to_toml(Config()))
+    (out / "history.jsonl").write_text("")
 
 
 def write_finished_run(out):
@@ -287,7 +288,7 @@ def write_finished_run(out):
 
 
 NO_RUN = "is not empty and holds no run: choose another --out"
-HOLDS = "already holds a {} run: add --resume or --overwrite"
+HOLDS = "already holds {} run: add --resume or --overwrite"
 
 
 @pytest.mark.parametrize(
@@ -295,8 +296,8 @@ HOLDS = "already holds a {} run: add --resume or --overwrite"
     [
         (write_leftovers, NO_RUN, None),
         (write_foreign_folder, NO_RUN, NO_RUN),
-        (write_run, HOLDS.format("started"), None),
-        (write_finished_run, HOLDS.format("finished"), None),
+        (write_run, HOLDS.format("an unfinished"), None),
+        (write_finished_run, HOLDS.format("a finished"), None),
         (lambda out: out.write_text(""), *["is a file, not a folder for a run: choose another --out"] * 2),
         (lambda out: None, None, None),
     ],

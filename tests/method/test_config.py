@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import FIELDS, Config
-from holdfast.method.config_text import FORMAT, config_to_toml, read_config, setting_from_text
+from holdfast.method.config_text import FORMAT, checksum, config_to_toml, read_config, setting_from_text
 
 POSITIVE = st.floats(1e-300, 1e300)
 SETTINGS = st.fixed_dictionaries(
@@ -28,6 +28,7 @@ SETTINGS = st.fixed_dictionaries(
 def without_format(text: str) -> dict[str, object]:
     values = tomllib.loads(text)
     assert values.pop("format") == FORMAT
+    assert values.pop("checksum") == checksum(text.rpartition("checksum = ")[0])
     return values
 
 

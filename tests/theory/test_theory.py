@@ -307,7 +307,7 @@ def test_json(capsys):
     [
         (("fedbog",), "unknown paper 'fedbog'; did you mean fedbug, fedagg or fednlr?"),
         (("fnr",), "unknown paper 'fnr'; did you mean fednlr?"),
-        ((), "Missing argument 'fedbug|fednlr|fedagg|fedmrur'."),
+        ((), "missing argument 'fedbug|fednlr|fedagg|fedmrur'; see: holdfast theory --help"),
         (
             ("fedbug", "--png", "no-such-folder/a.png"),
             "cannot write the picture no-such-folder/a.png: there is no folder no-such-folder; create it first",
