@@ -21,7 +21,7 @@ from holdfast.runs.setup import prepare_simulation
 from holdfast.method.config import Config
 from holdfast.method.method import as_method
 config = Config(data="cifar10", data_dir={folder!r}, model="cnn", clients=100, cohort=2, steps=1, device="cpu")
-prepare(config, as_method("fedavg"), None, None).play(1)
+prepare_simulation(config, as_method("fedavg"), None, None).play(1)
 """
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from holdfast.bench import cpu, gpu, scaling, startup
+from holdfast.bench import cpu, disk, gpu, scaling, startup
 from holdfast.bench.timing import Timing, machine
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.plain_parser import PlainParser
@@ -26,6 +26,7 @@ SUITES = {
     "check": "results of the GPU against those of the CPU",
     "scale": "time and memory by clients, cohort and slice",
     "start": "how long a user waits for the first step",
+    "disk": "what it costs that files survive a power cut",
 }
 ON_A_GPU = ("gpu", "sums", "runs", "check")
 
@@ -91,6 +92,7 @@ def measured(suites: Sequence[str], given: argparse.Namespace) -> Iterator[Timin
         elif name == "gpu":
             yield from gpu.steps(given.only)
         else:
-            yield from {"cpu": cpu.rows, "sums": gpu.sums, "check": gpu.check, "scale": scaling.rows}[name]()
+            suite = {"cpu": cpu.rows, "sums": gpu.sums, "check": gpu.check, "scale": scaling.rows, "disk": disk.rows}
+            yield from suite[name]()
     if given.peers:
         yield from cpu.others()

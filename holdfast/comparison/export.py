@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -14,20 +15,32 @@ from holdfast.method.config_text import setting_to_text
 
 # Columns of words, which are aligned left; all others hold numbers.
 WORDS = ("method", "verdict", "compared with", "row", "column", "paper, table", "claim", "here", "scale")
+HTML_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where a tag or a comment would start
 
 
 def markdown(study: Study) -> str:
-    parts = ["# Comparison", describe(study), from_python(study) or f"`{study.command}`"]
+    command = from_python(study) or f"`{study.command}`"
+    parts = ["# Comparison", escaped_markdown(describe(study)), escaped_markdown(command)]
     for table in tables(study):
-        parts += [f"## {table.title}", markdown_table(table.head, table.rows)]
-    lines = notes(study)
+        parts += [f"## {escaped_markdown(table.title)}", markdown_table(table.head, table.rows)]
+    lines = list(map(escaped_markdown, notes(study)))
     parts += ["## Notes", "\n".join(f"- {line}" for line in lines)] if lines else []
     return "\n\n".join(parts) + "\n"
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---" if name in WORDS else "---:" for name in head], *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    cells = [[escaped_markdown(cell).replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
+
+
+def escaped_markdown(text: str) -> str:
+    """Return a text on one line, with HTML that is shown and not obeyed.
+
+    >>> escaped_markdown("a <b>bold</b>\\n# class, p < 0.01")
+    'a &lt;b>bold&lt;/b> # class, p < 0.01'
+    """
+    return HTML_TAG.sub("&lt;", " ".join(text.splitlines()))
 
 
 def as_csv(study: Study) -> str:
@@ -81,4 +94,5 @@ TEX = {
 
 
 def escaped(text: str) -> str:
-    return "".join(TEX.get(letter, letter) for letter in text)
+    """Return a text on one line that LaTeX prints as it is; a line break would end a comment."""
+    return "".join(TEX.get(letter, letter) for letter in " ".join(text.splitlines()))

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from holdfast.comparison.export import markdown_table
+from holdfast.comparison.export import escaped_markdown, markdown_table
 from holdfast.comparison.tables import NEVER, NONE, number
 from holdfast.method.config import FIELDS
 from holdfast.reproduce.claims import Outcome, outcomes, phrase, published_counts
@@ -19,9 +19,10 @@ LEAK = "Numbers marked LEAK are from runs that use test data in training: their 
 def section(t: TableRecord) -> str:
     """Return a table for the page: what was run, the numbers, the claim."""
     parts = [f"## {t.paper}, table {t.table}: {caption(t)}", t.why_not or f"**{headline(t)}.**"]
+    parts = list(map(escaped_markdown, parts))
     if not t.why_not:
         parts.append(table_markdown(t))
-    parts += [line for line in (claim_line(t), provenance_line(t)) if line]
+    parts += [escaped_markdown(line) for line in (claim_line(t), provenance_line(t)) if line]
     return "\n\n".join(parts) + "\n"
 
 
@@ -88,11 +89,11 @@ def table_markdown(t: TableRecord) -> str:
     for row in t.rows:
         ran = [(column, c) for column, c in zip(t.columns, row.cells, strict=True) if c.ran]
         lines += [[row.name, name, f"`{c.method}`", published(c), ours(c), difference(c)] for name, c in ran]
-        notes += [f"- {row.name}: {row.note}"] if ran and row.note else []
+        notes += [escaped_markdown(f"- {row.name}: {row.note}")] if ran and row.note else []
     unit = f" [{t.unit}]" if t.unit else ""
     head = ["row", "column", "method", f"published{unit}", ours_title(t), "difference"]
     parts = [markdown_table(head, lines)] if lines else []
-    parts += [text for text in (rest(t), "\n".join(notes)) if text]
+    parts += [text for text in (escaped_markdown(rest(t)), "\n".join(notes)) if text]
     if any(c.leaks for c in t.cells):
         parts.append(LEAK)
     return "\n\n".join(parts)

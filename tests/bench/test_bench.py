@@ -10,7 +10,7 @@ import pytest
 
 from helpers.commands import good, refused
 from helpers.places import ROOT
-from holdfast.bench import cpu, hardware_limit, scaling, startup, suites
+from holdfast.bench import cpu, disk, hardware_limit, scaling, startup, suites
 from holdfast.bench.baseline_process import BaselineProcess
 from holdfast.bench.timing import Timing
 from holdfast.bench.workload import fastest, images, plain_round
@@ -74,6 +74,23 @@ def test_the_start_on_data_that_is_there(
     ]  # fmt: skip
     assert f"data_dir={str(tmp_path)!r}" in started[0]
     assert capsys.readouterr().out == ""
+
+
+def test_the_first_start_is_code_that_runs(monkeypatch: pytest.MonkeyPatch):
+    """On the digits, since CIFAR-10 may not be here."""
+    exec(startup.FIRST.format(folder=None).replace('"cifar10"', '"digits"').replace('"cnn"', '"linear"'), {})
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_cost_of_a_write_that_survives_a_power_cut():
+    printed = good("bench", "disk").out
+    assert printed.splitlines()[2:4] == [f"**{disk.SUITE}**", ""]
+    (row,) = disk.rows()
+    assert (row.what, row.unit, row.note) == ("1 MB", "ms", "the fastest of 20")
+    assert row.ours > 0
+    assert row.base is not None
+    assert row.base > 0
+    assert not list(Path().iterdir())
 
 
 def test_a_case_measures_both(monkeypatch: pytest.MonkeyPatch):

@@ -17,7 +17,7 @@ from helpers.comparisons import TINY, found
 from helpers.studies import study, typed
 from holdfast.cli.compare import view
 from holdfast.cli.terminal_table import fit, folded
-from holdfast.comparison.export import escaped
+from holdfast.comparison.export import escaped, latex, markdown
 from holdfast.comparison.tables import tables
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -173,3 +173,16 @@ def test_latex_is_well_formed():
     assert escaped("a_b & 50% {x} ~^\\ $") == (
         r"a\_b \& 50\% \{x\} \textasciitilde{}\textasciicircum{}\textbackslash{} \$"
     )
+
+
+def test_names_cannot_break_out_of_a_table():
+    """A class is named after a folder, which may be called anything."""
+    made = made_up()
+    plain = typed(made)
+    odd = "a|b\nc <script>x</script> & 5%\u2028\\end{table}"
+    study = typed(made | {"classes": [odd, *made["classes"][1:]]})
+    assert markdown(study).count("\n") == markdown(plain).count("\n")
+    assert "| a\\|b c &lt;script>x&lt;/script> & 5% \\end{table} |" in markdown(study)
+    assert "<script" not in markdown(study)
+    assert latex(study).count("\n") == latex(plain).count("\n")
+    assert r"a|b c $<$script$>$x$<$/script$>$ \& 5\% \textbackslash{}end\{table\}" in latex(study)

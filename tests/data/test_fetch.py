@@ -19,6 +19,7 @@ from helpers.exact_errors import raises_exactly
 from holdfast.core.errors import HoldfastError
 from holdfast.data import fetch as fetching
 from holdfast.data.fetch import fetch
+from holdfast.data.formats import archives
 from holdfast.data.formats.archives import unpack
 from holdfast.data.sources import Download, load, sources
 
@@ -305,6 +306,22 @@ def test_links_are_refused(tmp_path: Path, pack: object) -> None:
     ):
         unpack(archive, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_an_archive_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: object) -> None:
+    """The cap is on all files together, as they are unpacked: what an archive says about sizes is not believed."""
+    entries = {"one": bytes(600_000), "two": bytes(600_000)}
+    archive = pack(tmp_path / "archive", entries)  # type: ignore[operator]
+    monkeypatch.setattr(archives, "LARGEST", 1_000_000)
+    with raises_exactly(
+        f"{archive}: unpacks to more than 0 GB, unlike any published data set; delete it and download it again"
+    ):
+        unpack(archive, tmp_path / "data" / "out")
+    assert not list((tmp_path / "data").iterdir())
+    monkeypatch.setattr(archives, "LARGEST", 1_200_000)
+    unpack(archive, tmp_path / "data" / "out")
+    assert len(list((tmp_path / "data" / "out").iterdir())) == 2
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])

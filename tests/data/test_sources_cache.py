@@ -80,12 +80,13 @@ def test_a_changed_source_file_is_decoded_anew_and_the_old_entry_goes(mnist: Pat
 
 
 @pytest.mark.parametrize("name", ["meta.json", "x.npy", "test_y.npy"])
-@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "longer", "garbage"])
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut", "longer", "garbage", "bit"])
 def test_a_damaged_entry_is_rebuilt(mnist: Path, name: str, damage: str) -> None:
     first = load("mnist", mnist)
     file = next(cache.cache_dir().glob(f"*/{name}"))
     content = file.read_bytes()
     damaged = {"empty": b"", "cut": content[:-1], "longer": content + b"!", "garbage": b"\x80" + content[1:]}
+    damaged["bit"] = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]  # in the data, or in a checksum
     file.unlink()
     if damage != "gone":
         file.write_bytes(damaged[damage])

@@ -57,7 +57,8 @@ def test_looking_at_a_finished_run_does_not_make_it_anew(copied: Path) -> None:
     again = holdfast.run(out="here", resume=True).summary
     assert (again["date"], "torch" in again) == ("2001-01-01", False)
     Path("here/summary.json").write_text("{")
-    with raises_exactly(f"{Path('here/summary.json')} is damaged: delete it; --resume writes it again"):
+    message = "is damaged, it is not valid JSON: delete it; --resume writes it again"
+    with raises_exactly(f"{Path('here/summary.json')} {message}"):
         holdfast.run(out="here", resume=True)
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
 
 import holdfast
-from holdfast.training.state_store import DiskStore
+from holdfast.training.state_store import PREFIX, DiskStore
 
 STATE = {"a": {"x": torch.arange(3.0), "n": torch.tensor(2)}, "b": {"y": torch.ones(2, 2, dtype=torch.float64)}}
 
@@ -31,6 +36,21 @@ def test_what_is_put_comes_back_and_goes_with_the_store():
     del disk
     gc.collect()
     assert not folder.exists()
+
+
+def test_folders_of_dead_processes_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = "import os, torch\nfrom holdfast.training.state_store import DiskStore\n"
+    code += "disk = DiskStore(torch.device('cpu'))\ndisk[0] = {'a': {'x': torch.ones(2)}}\nos.kill(os.getpid(), 9)"
+    killed = subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert killed.returncode == -9
+    (left,) = tmp_path.iterdir()
+    assert [p.name for p in left.iterdir()] == ["0.npz"]
+    alive, foreign = tmp_path / f"{PREFIX}{os.getppid()}-a", tmp_path / f"{PREFIX}mine-b"
+    alive.mkdir()
+    foreign.mkdir()
+    disk = DiskStore(torch.device("cpu"))
+    assert {*tmp_path.iterdir()} == {alive, foreign, disk.folder}
 
 
 @pytest.mark.parametrize("method", ["scaffold", "feddyn(0.1)", "moon", "fedagg"])
