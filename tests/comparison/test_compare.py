@@ -759,7 +759,7 @@ def test_targets_are_given_or_left_out() -> None:
 
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_finished_run_whose_history_is_cut_short_is_refused(kept: int):
-    args = ("compare", "fedavg", "fedavgm", *TINY, "--out", "here", "--seeds")
+    args = ("compare", "fedavg", "fedavgm", *TINY, "--quiet", "--out", "here", "--seeds")
     good(*args, "1")
     path = Path("here/fedavgm/seed-0/history.jsonl")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
