@@ -44,10 +44,8 @@ class StoredRun:
 def read_run(folder: Path, seed: int) -> StoredRun:
     """Read a run that is finished or diverged."""
     if (folder / SUMMARY).exists():
-        summary, history = read_summary(folder), read_lines(folder / HISTORY)
-        if len(history) != summary.get("rounds", len(history)):
-            raise damaged(folder / HISTORY)
-        return StoredRun(seed, history, summary, "", made_of(summary))
+        summary = read_summary(folder)
+        return StoredRun(seed, read_lines(folder / HISTORY), summary, "", made_of(summary))
     if (folder / DIVERGED).exists():
         why, made = read_diverged(folder / DIVERGED)
         return StoredRun(seed, read_lines(folder / HISTORY), {}, why, made)

@@ -757,16 +757,6 @@ def test_targets_are_given_or_left_out() -> None:
         holdfast.compare(["fedavg"], targets=[])
 
 
-@pytest.mark.parametrize("kept", [0, 1])
-def test_a_finished_run_whose_history_is_cut_short_is_refused(kept: int):
-    args = ("compare", "fedavg", "fedavgm", *TINY, "--quiet", "--out", "here", "--seeds")
-    good(*args, "1")
-    path = Path("here/fedavgm/seed-0/history.jsonl")
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
-    said = call(*args, "2")
-    assert (said.code, said.err) == (2, f"holdfast: {path} is damaged: delete that run's folder to run it again\n")
-
-
 def test_a_comparison_killed_before_it_had_its_plan_starts_again():
     Path("here").mkdir()
     Path("here/plan.json.part").write_text("{")
