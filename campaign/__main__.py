@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="the page to write, in Markdown")
     options = parser.parse_args()
     process.preload()
-    start = time.monotonic()
+    start, commit = time.monotonic(), page.commit(ROOT)
     with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as folder:
         Path(folder).chmod(0o755)
         parts = [run(n, *part, Path(folder), options) for n, part in enumerate(PARTS) if options.only in part[0]]
@@ -51,7 +51,7 @@ def main() -> int:
     for finding in findings:
         print(f"finding: {finding}")
     if options.out:
-        options.out.write_text(page.page(parts, options.seed, seconds, page.commit(ROOT)), encoding="utf-8")
+        options.out.write_text(page.page(parts, options.seed, seconds, commit), encoding="utf-8")
     return int(bool(findings))
 
 

@@ -13,7 +13,7 @@ from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_f
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.study_schema import FORMAT, DataFacts, StoredPlan, Study
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import write_atomically
+from holdfast.core.files import ASIDE, write_atomically
 from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.core.typed_json import JsonMismatch, from_json, to_json
 from holdfast.method.config import Config
@@ -46,7 +46,7 @@ class StudyFolder:
             if not overwrite:
                 stored = self.stored()
                 check_same_comparison(self.path, stored, plan.stored(stored.facts))
-        elif self.path.exists() and any(p.name != LOCK for p in self.path.iterdir()):
+        elif self.path.exists() and any(p.name not in (LOCK, PLAN + ASIDE) for p in self.path.iterdir()):
             raise HoldfastError(f"{self.path} is not empty and holds no comparison: choose another --out")
 
     def write_plan(self, plan: Plan, facts: DataFacts) -> None:

@@ -114,7 +114,7 @@ def decode(what: str, array: Array, expected: ArraySpec) -> Tensor:
         if np.lib.format.read_magic(file) != (1, 0):
             raise ValueError("version")
         shape, column_major, dtype = np.lib.format.read_array_header_1_0(file, max_header_size=MAX_HEADER)
-    except (ValueError, EOFError) as error:
+    except Exception as error:  # numpy parses the header as Python: a damaged one may raise anything, even TokenError
         raise Refused(f"{what} is not an array: its header is damaged") from error
     start = file.tell()
     same = (dtype == np.dtype(DTYPE_NAMES[expected.dtype]), shape == expected.shape, not column_major or len(shape) < 2)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import refuse_file, sync, write_atomically
+from holdfast.core.files import ASIDE, refuse_file, sync, write_atomically
 from holdfast.core.folder_lock import LOCK
 from holdfast.method.config import Config, changed_settings, with_role
 from holdfast.method.config_text import config_to_toml, read_config
@@ -59,7 +59,7 @@ class RunFolder:
     def check_free(self, overwrite: bool) -> None:
         """Raise an error unless a new run may be kept here."""
         refuse_file(self.path, "a run")
-        if not self.path.exists() or not any(p.name != LOCK for p in self.path.iterdir()):
+        if not self.path.exists() or all(self._precedes_config(p) for p in self.path.iterdir()):
             return
         if is_run(self.path):
             if not overwrite:
@@ -67,6 +67,11 @@ class RunFolder:
                 raise HoldfastError(f"{self.path} already holds {state} run: add --resume or --overwrite")
         elif not (overwrite and not (self.path / CONFIG).exists() and only_own_files(self.path)):
             raise HoldfastError(f"{self.path} is not empty and holds no run: choose another --out")
+
+    def _precedes_config(self, path: Path) -> bool:
+        """Tell whether a file is all that a run killed before it had its config may leave, besides others like it."""
+        empty_history = path.name == HISTORY and path.is_file() and path.stat().st_size == 0
+        return empty_history or path.name in (LOCK, CONFIG + ASIDE)
 
     def create(self, config: Config, overwrite: bool) -> None:
         """Start a new run here; an earlier one is replaced only with ``overwrite``."""

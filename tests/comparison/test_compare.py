@@ -756,3 +756,10 @@ def test_your_own_data_under_a_known_name_is_another_comparison(tmp_path: Path) 
 def test_targets_are_given_or_left_out() -> None:
     with pytest.raises(HoldfastError, match=r"^targets is empty: list accuracies such as 0\.8, or leave it out$"):
         holdfast.compare(["fedavg"], targets=[])
+
+
+def test_a_comparison_killed_before_it_had_its_plan_starts_again():
+    Path("here").mkdir()
+    Path("here/plan.json.part").write_text("{")
+    good("compare", "fedavg", "fedavgm", *TINY, "--seeds", "1", "--out", "here")
+    assert not Path("here/plan.json.part").exists()

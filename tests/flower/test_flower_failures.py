@@ -113,6 +113,10 @@ BAD = {
         lambda a: Array(a.dtype, a.shape, a.stype, b"\x80\x04" + bytes(220900)),
         "its update 1/delta is not an array: its header is damaged",
     ),
+    "a header that does not end": (
+        lambda a: Array(a.dtype, a.shape, a.stype, a.data.replace(b"}", b"{", 1)),
+        "its update 1/delta is not an array: its header is damaged",
+    ),
     "torch's bytes": (
         lambda a: Array(a.dtype, a.shape, "torch", a.data),
         "its update 1/delta has 220968 bytes of torch, not 220840 plus a header",

@@ -132,10 +132,10 @@ def test_killed_before_any_rename_and_resumed(monkeypatch: pytest.MonkeyPatch, e
     good("run", *some, "whole")
     when = 0
     while run_until_killed(monkeypatch, when := when + 1, *some, "killed"):
-        if Path("killed/config.toml").exists():
-            good("run", "--resume", "--out", "killed", "--quiet")
-            assert facts("killed") == facts("whole"), when
-            sound("killed")
+        resume = ("--resume", "--quiet", "--out") if Path("killed/config.toml").exists() else some
+        good("run", *resume, "killed")
+        assert facts("killed") == facts("whole"), when
+        sound("killed")
         shutil.rmtree("killed")
     assert when > 8
 
