@@ -29,6 +29,6 @@ class Clip(Part):
     norm: float = param(10.0, "largest norm allowed", above=0)
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
-        norm = min(self.norm, torch.finfo(g.dtype).max)
+        norm = min(self.norm, 1e-8 * torch.finfo(g.dtype).max)  # neither it nor its inverse may overflow
         length = torch.linalg.vector_norm(g)
         return g * (norm / length.clamp(min=norm)), {}
