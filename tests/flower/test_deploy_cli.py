@@ -294,7 +294,7 @@ HOLDS = "already holds {} run: add --resume or --overwrite"
 @pytest.mark.parametrize(
     ("write", "message", "with_overwrite"),
     [
-        (write_leftovers, NO_RUN, None),
+        (write_leftovers, None, None),
         (write_foreign_folder, NO_RUN, NO_RUN),
         (write_run, HOLDS.format("an unfinished"), None),
         (write_finished_run, HOLDS.format("a finished"), None),
