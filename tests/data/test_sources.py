@@ -23,6 +23,7 @@ from helpers.places import SHARED
 from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.fetch import fetch
+from holdfast.data.formats.images import class_names
 from holdfast.data.prepare import moments
 from holdfast.data.sources import FileSource, data_folder, load, sources
 
@@ -356,3 +357,7 @@ def test_a_new_data_set_is_one_new_file(tmp_path: Path) -> None:
     files = {file.stem for file in folder.glob("*.py") if not file.stem.startswith("_")}
     homes = {cls.__module__ for cls in sources().values() if cls.__module__.startswith("holdfast.")}
     assert homes == {f"holdfast.data.sources.{file}" for file in files}
+
+
+def test_class_names_that_are_not_utf8_can_be_printed():
+    assert class_names(["cat", "d\udcffg"]) == ["cat", "d\\xffg"]
