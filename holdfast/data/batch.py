@@ -17,11 +17,13 @@ class Batch:
         x: Inputs.
         y: Labels.
         mask: Which rows are samples.
+        padded: Whether some rows may be padding.
     """
 
     x: Tensor
     y: Tensor
     mask: Tensor
+    padded: bool = True
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean of one value per sample, without the padding."""

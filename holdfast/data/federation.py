@@ -81,16 +81,22 @@ class Federation:
         numbers = None if self.numbers is None else self.numbers.to(device)
         return replace(self, data=data, public=self.public.to(device), numbers=numbers, dtype=dtype)
 
-    def only(self, clients: Sequence[int], *, server: bool = False) -> Federation:
+    def only(self, clients: Sequence[int], *, server: bool = False, test: bool = False) -> Federation:
         """Return the same federation with the samples of these clients only.
 
-        ``server`` keeps test and public data as well.
+        Args:
+            clients: The clients whose samples are kept.
+            server: Whether to keep test and public data as well.
+            test: Whether to keep the test data as well.
+
+        Returns:
+            The smaller federation.
         """
         owned = [self.deal.client(i) if i in set(clients) else self.deal.index[:0] for i in range(self.clients)]
         private = torch.from_numpy(np.concatenate(owned)).to(self.device)
         held_out = self.public if server else self.public[:0]
         here, d = torch.cat([private, held_out]), self.data
-        test_x, test_y = (d.test_x, d.test_y) if server else (d.test_x[:0], d.test_y[:0])
+        test_x, test_y = (d.test_x, d.test_y) if server or test else (d.test_x[:0], d.test_y[:0])
         data = replace(d, x=d.x[here], y=d.y[here], test_x=test_x, test_y=test_y, groups=None)
         offsets = np.cumsum([0, *(len(samples) for samples in owned)])
         dealt = Deal(np.arange(len(private)), offsets, self.deal.noise)

@@ -19,11 +19,20 @@ from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Batch, Client, Gradient, Part
+from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net, Out
 
-Objective = Callable[[object], tuple[Tensor, Tensor]]  # model -> (objective, task loss)
-Differentiate = Callable[[Objective, Tensor, Tensor | None], Gradient]  # (objective, w, rate)
-Descend = Callable[[Objective, Tensor, Tensor], Tensor]  # (objective, w, eta) -> task loss; moves w
+
+class BatchResult(NamedTuple):
+    """What a pass over a batch gives beside the objective."""
+
+    loss: Tensor  # the task loss
+    stats: Tensors  # the running statistics of BatchNorm after the batch; empty if they do not change
+
+
+Objective = Callable[[object], tuple[Tensor, BatchResult]]  # model -> (objective, the rest)
+Differentiate = Callable[[Objective, Tensor, Tensor | None], tuple[Tensor, BatchResult]]  # (objective, w, rate)
+Descend = Callable[[Objective, Tensor, Tensor], BatchResult]  # (objective, w, eta); moves w
 CHUNK = 256  # samples at a time when a part runs over a client's data
 
 
@@ -34,6 +43,7 @@ class Broadcast(NamedTuple):
     lr: Tensor
     round: Tensor
     messages: PerPart  # what the parts broadcast beside the model
+    stats: Tensors = {}  # the global model's running statistics of BatchNorm, if they are averaged
 
 
 class ClientInfo(NamedTuple):
@@ -81,6 +91,10 @@ class LocalTraining:
         }
         # Whether no part looks at the gradient, so that an engine may move the model parameter by parameter.
         self.gradient_unseen = not (self.rated or self.gradient_part or self.by_hook["direction"])
+        self.at_client = bool(net.kept_at_clients())
+        self.averages = net.carries and not self.at_client and not trip  # a further trip sends no statistics
+        self.ends = bool(self.by_hook["end"]) or self.averages or self.at_client
+        self.begins = bool(self.by_hook["begin"]) or net.carries
 
     def for_thread(self) -> LocalTraining:
         """Return a copy that another thread can use at the same time."""
@@ -88,14 +102,22 @@ class LocalTraining:
         twin.net = self.net.twin()
         return twin
 
+    def start(self, task: ClientTask) -> Tensor:
+        """Return the model from which the client starts: the global one, with what stays at the client."""
+        w0 = task.broadcast.w0
+        if not len(self.net.kept):
+            return w0
+        return torch.scatter(w0, 0, self.net.kept, task.state[STATISTICS]["own"])
+
     def begin(self, task: ClientTask) -> PerPart:
         """Return every part's scratch before the first step."""
         c = self._client(task)
-        return {p.name: p.begin(self._view(c, p, task, {})) for p in self.by_hook["begin"]}
+        scratch = {p.name: p.begin(self._view(c, p, task, {})) for p in self.by_hook["begin"]}
+        return scratch | {STATISTICS: self._stats(task)} if self.net.carries else scratch
 
     def epoch(self, task: ClientTask, scratch: PerPart, w: Tensor, epoch: Tensor) -> PerPart:
         """Return every part's scratch at the start of an epoch."""
-        c = self._client(task)
+        c = self._client(task, scratch)
         c.epoch = epoch
         return scratch | {p.name: p.epoch(self._view(c, p, task, scratch), w) for p in self.by_hook["epoch"]}
 
@@ -119,7 +141,7 @@ class LocalTraining:
         Returns:
             The new model, the new scratch, and the batch's task loss before the step.
         """
-        c = self._client(task)
+        c = self._client(task, scratch)
         c.k, c.epoch = k, epoch
 
         def view(part: Part) -> Client:
@@ -128,21 +150,26 @@ class LocalTraining:
         c.rate = self._rate(view)
         lr = self.lr_part.lr(view(self.lr_part)) if self.lr_part else c.lr
         c.eta = lr if c.rate is None else lr * c.rate
-        c.teacher = self._teachers(view, batch)
+        c.teacher = self._teachers(view, task, batch)
         objective = self._objective(view, c, batch)
+        kept = dict(scratch)
         if descend is not None and self.gradient_unseen:
-            return w, scratch, descend(objective, w, c.eta)
+            result = descend(objective, w, c.eta)
+            return w, with_statistics(kept, result.stats), result.loss
+
+        passes: list[BatchResult] = []
 
         def gradient(at: Tensor) -> Gradient:
-            g, loss = differentiate(objective, at, c.rate)
-            return zero_where_frozen(g, c.rate), loss
+            g, result = differentiate(objective, at, c.rate)
+            passes.append(result)
+            return zero_where_frozen(g, c.rate), result.loss
 
         part = self.gradient_part
         g, loss = part.gradient(view(part), gradient, w) if part else gradient(w)
-        kept = dict(scratch)
+        kept = with_statistics(kept, passes[0].stats)  # a second gradient of the same batch does not count again
         for part in self.by_hook["direction"]:
-            g, new = part.direction(view(part), g, w)
-            g = zero_where_frozen(g, c.rate)
+            changed, new = part.direction(view(part), g, w)
+            g = zero_where_frozen(self._only_shared(part, changed, g), c.rate)
             if new:
                 kept[part.name] = new
         if out is not None:
@@ -151,30 +178,57 @@ class LocalTraining:
 
     def end(self, task: ClientTask, scratch: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:
         """Return the client's delta, every part's upload and every part's new state."""
-        c = self._client(task)
-        delta = w - task.broadcast.w0
-        uploads, states = {}, dict(task.state)
+        c = self._client(task, scratch)
+        delta = self._without_kept(w - task.broadcast.w0)
+        uploads: PerPart = {}
+        states = dict(task.state)
         for part in self.by_hook["end"]:
             upload, new = part.end(self._view(c, part, task, scratch), w, delta)
             if upload:
-                uploads[part.name] = upload
+                uploads[part.name] = {name: self._without_kept(t) for name, t in upload.items()}
             if new:
                 states[part.name] = new
+        if self.at_client:
+            states[STATISTICS] = {"own": w[self.net.kept], **scratch.get(STATISTICS, {})}
+        elif self.averages:
+            uploads[STATISTICS] = scratch[STATISTICS]
         return delta, uploads, states
+
+    def _without_kept(self, t: Tensor) -> Tensor:
+        """Set the places that stay at the client to zero in a vector of the model's length."""
+        if not len(self.net.kept) or t.shape[-1:] != self.net.initial.shape:
+            return t
+        return torch.where(self.net.kept_mask, 0.0, t)
+
+    def _only_shared(self, part: Part, changed: Tensor, g: Tensor) -> Tensor:
+        """Leave the places that stay at the client to the gradient if the part compares clients with each other."""
+        if not len(self.net.kept) or not part.exchanges:
+            return changed
+        return torch.where(self.net.kept_mask, g, changed)
 
     def survey(self, parts: Sequence[Part], broadcast: Broadcast, info: ClientInfo) -> PerPart:
         """Return what these parts measure on a client's data with the model ``broadcast.w0``."""
         c = self._client(ClientTask(broadcast, info, {}))
         return {p.name: p.survey(c) for p in parts}
 
-    def full_gradient(self, differentiate: Differentiate, info: ClientInfo, at: Tensor) -> Tensor:
-        """Return the gradient of the mean cross-entropy over all of a client's samples, at the model ``at``."""
-        total = torch.zeros_like(at)
+    def full_gradient(self, differentiate: Differentiate, stats: Tensors, info: ClientInfo, at: Tensor) -> Tensor:
+        """Return the gradient of the mean cross-entropy over all of a client's samples.
+
+        Args:
+            differentiate: How the engine computes a gradient.
+            stats: The running statistics that BatchNorm uses.
+            info: The client.
+            at: The model.
+
+        Returns:
+            The gradient.
+        """
+        net, total = self.net.with_stats(stats), torch.zeros_like(at)
         for batch in self._chunks(info):
 
-            def objective(model: object, batch: Batch = batch) -> tuple[Tensor, Tensor]:
-                loss = batch.cross_entropy(self.net(model, batch.x).logits)  # type: ignore[arg-type]
-                return loss, loss
+            def objective(model: object, batch: Batch = batch) -> tuple[Tensor, BatchResult]:
+                loss = batch.cross_entropy(net(model, batch.x).logits)  # type: ignore[arg-type]
+                return loss, BatchResult(loss, {})
 
             g, _ = differentiate(objective, at, None)
             total = total + batch.mask.sum() * g
@@ -186,14 +240,20 @@ class LocalTraining:
             return None
         return rng.key(self.seed, rng.AUGMENT, broadcast.round, self.trip, client, k)
 
-    def _client(self, task: ClientTask) -> Client:
+    def _stats(self, task: ClientTask) -> Tensors:
+        """Return the running statistics with which the client starts; empty if the network keeps its own."""
+        own = task.state.get(STATISTICS, task.broadcast.stats)
+        return {name: own[name] for name in self.net.stats} if own else {}
+
+    def _client(self, task: ClientTask, scratch: PerPart | None = None) -> Client:
         sent, info = task.broadcast, task.info
+        stats = (scratch or {}).get(STATISTICS) or self._stats(task)
 
         def key() -> Tensor:
             return rng.key(self.seed, rng.PART, sent.round, self.trip, info.id, c.k)
 
         c = Client(
-            net=self.net, w0=sent.w0, lr=sent.lr, round=sent.round, id=info.id, n=info.n, counts=info.counts, S=info.S,
+            net=self.net.with_stats(stats), w0=self.start(task), lr=sent.lr, round=sent.round, id=info.id, n=info.n, counts=info.counts, S=info.S,
             K=info.K, epochs=self.epochs, rated=self.rated, key=key, samples=lambda: self._chunks(info),
             public=lambda: self.federation.public_batches(CHUNK),
         )  # fmt: skip
@@ -216,23 +276,25 @@ class LocalTraining:
             rate = factor if rate is None else rate * factor
         return rate
 
-    def _teachers(self, view: Callable[[Part], Client], batch: Batch) -> dict[str, Out]:
+    def _teachers(self, view: Callable[[Part], Client], task: ClientTask, batch: Batch) -> dict[str, Out]:
         vectors: Tensors = {}
         for part in self.by_hook["teachers"]:
             for name, w in part.teachers(view(part)).items():
                 if vectors.setdefault(name, w) is not w:
                     raise HoldfastError(f"{part.name} and another part use the teacher name {name!r}: rename one")
+        net = self.net.with_stats(self._stats(task))
         with torch.no_grad():
-            return {name: self.net(w, batch.x) for name, w in vectors.items()}
+            return {name: net(w, batch.x) for name, w in vectors.items()}
 
     def _objective(self, view: Callable[[Part], Client], c: Client, batch: Batch) -> Objective:
         key = None
         if self.net.dropout:
             key = rng.key(self.seed, rng.DROPOUT, c.round, self.trip, c.id, c.k)
         penalties = [(part, view(part)) for part in self.by_hook["penalty"]]
+        padding = batch.mask if batch.padded else None
 
-        def objective(model: object) -> tuple[Tensor, Tensor]:
-            out = self.net(model, batch.x, key)  # type: ignore[arg-type]
+        def objective(model: object) -> tuple[Tensor, BatchResult]:
+            out, stats = c.net.training_pass(model, batch.x, padding, key)  # type: ignore[arg-type]
             if self.loss_part is not None:
                 task = self.loss_part.task_loss(view(self.loss_part), out, batch)
             else:
@@ -240,9 +302,14 @@ class LocalTraining:
             total = task
             for part, own in penalties:
                 total = total + part.penalty(own, out, batch)
-            return total, task
+            return total, BatchResult(task, stats)
 
         return objective
+
+
+def with_statistics(scratch: PerPart, stats: Tensors) -> PerPart:
+    """Return the scratch with new running statistics, if there are any."""
+    return scratch | {STATISTICS: stats} if stats else scratch
 
 
 def address(t: Tensor) -> int:

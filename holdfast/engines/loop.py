@@ -18,9 +18,17 @@ from torch.utils._pytree import tree_map
 from holdfast.core.tensors import PerPart, Tensors, stack
 from holdfast.engines.allocator import keep_freed_memory
 from holdfast.engines.cohort import Cohort, CohortUpdate
-from holdfast.engines.local_training import Broadcast, ClientInfo, ClientTask, LocalTraining, Objective, unshared
+from holdfast.engines.local_training import (
+    BatchResult,
+    Broadcast,
+    ClientInfo,
+    ClientTask,
+    LocalTraining,
+    Objective,
+    unshared,
+)
 from holdfast.engines.slice_width import clients_to_keep
-from holdfast.method.part import Batch, Gradient, Part
+from holdfast.method.part import Batch, Part
 
 CACHED = 2**17  # numbers that fit twice into a core's cache
 
@@ -50,11 +58,11 @@ class Loop:
         """Return the most clients whose results should be kept at a time."""
         return clients_to_keep(self.training)
 
-    def gradients(self, cohort: Cohort, at: Tensor) -> Tensor:
-        """Return every client's full gradient at one model, [C, P]."""
+    def gradients(self, cohort: Cohort, at: Tensor, stats: Tensors) -> Tensor:
+        """Return every client's full gradient at one model with its running statistics, [C, P]."""
 
         def one(i: int) -> Tensor:
-            return self._training().full_gradient(self.differentiate, unpadded(cohort.info, i), at)
+            return self._training().full_gradient(self.differentiate, stats, unpadded(cohort.info, i), at)
 
         return torch.stack(self._each(one, cohort.size))
 
@@ -78,7 +86,7 @@ class Loop:
         training, plan = self._training(), cohort.plan
         info = unpadded(cohort.info, i)
         task = ClientTask(broadcast, info, tree_map(lambda t: t[i], cohort.states))
-        w = broadcast.w0.clone() if cohort.start is None else cohort.start[i].clone()
+        w = training.start(task).clone() if cohort.start is None else cohort.start[i].clone()
         scratch = training.begin(task)
         total, k = torch.zeros_like(broadcast.lr), torch.zeros((), dtype=torch.int64, device=w.device)
         for e in range(plan.epochs):
@@ -88,7 +96,7 @@ class Loop:
                 k = k + 1
                 index = plan.index[i, e, s][plan.mask[i, e, s]]
                 x, y = training.federation.batch(index, info.sigma, training.augment_key(broadcast, info.id, k))
-                batch = Batch(x, y, torch.ones_like(y, dtype=torch.bool))
+                batch = Batch(x, y, torch.ones_like(y, dtype=torch.bool), padded=False)
                 _, scratch, loss = training.step(
                     self.differentiate, task, scratch, w, batch, k, epoch, out=w, descend=self.descend
                 )
@@ -96,35 +104,35 @@ class Loop:
         delta, uploads, states = training.end(task, scratch, w)
         return delta, uploads, states, total / max(1, int(k))
 
-    def differentiate(self, objective: Objective, w: Tensor, rate: Tensor | None) -> Gradient:
+    def differentiate(self, objective: Objective, w: Tensor, rate: Tensor | None) -> tuple[Tensor, BatchResult]:
         """Return the gradient by autograd. Parameters that are frozen as a whole are not differentiated at all."""
         layout = self.training.net.layout
         moving = [True] * len(layout.names)
         if rate is not None and rate.dim():
             moving = torch.stack([r.any() for r in torch.split(rate, layout.sizes)]).tolist()
-        grads, task = self._pieces(objective, w, moving)
-        return layout.join(grads).to(w.dtype), task
+        grads, result = self._pieces(objective, w, moving)
+        return layout.join(grads).to(w.dtype), result
 
-    def descend(self, objective: Objective, w: Tensor, eta: Tensor) -> Tensor:
+    def descend(self, objective: Objective, w: Tensor, eta: Tensor) -> BatchResult:
         """Move ``w`` itself down its gradient, parameter by parameter, where no part needs the gradient as a whole."""
         layout = self.training.net.layout
-        grads, task = self._pieces(objective, w, [True] * len(layout.names))
+        grads, result = self._pieces(objective, w, [True] * len(layout.names))
         for name, piece in layout.split(w).items():
             subtract(piece, eta, grads[name])
-        return task
+        return result
 
-    def _pieces(self, objective: Objective, w: Tensor, moving: list[bool]) -> tuple[Tensors, Tensor]:
-        """Return the gradient of every parameter, zero where it does not move, and the task loss."""
+    def _pieces(self, objective: Objective, w: Tensor, moving: list[bool]) -> tuple[Tensors, BatchResult]:
+        """Return the gradient of every parameter, zero where it does not move, and what the pass gave beside it."""
         pieces = self.training.net.leaves(w)
         free = {name: p for (name, p), moves in zip(pieces.items(), moving, strict=True) if moves}
         for p in free.values():
             p.requires_grad_()
-        total, task = objective(pieces)
+        total, result = objective(pieces)
         grads = {name: torch.zeros_like(p) for name, p in pieces.items() if name not in free}
         if free:
             found = torch.autograd.grad(total, list(free.values()), allow_unused=True, materialize_grads=True)
             grads |= dict(zip(free, found, strict=True))
-        return grads, task.detach()
+        return grads, result._replace(loss=result.loss.detach())
 
 
 def subtract(piece: Tensor, eta: Tensor, g: Tensor) -> None:

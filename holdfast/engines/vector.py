@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_flatten, tree_map
 
-from holdfast.core.tensors import PerPart
+from holdfast.core.tensors import PerPart, Tensors
 from holdfast.engines.cohort import Cohort, CohortUpdate, join
 from holdfast.engines.cuda_graph import (
     CapturedStep,
@@ -29,6 +29,7 @@ from holdfast.engines.cuda_graph import (
 )
 from holdfast.engines.local_training import (
     CLIENT_AXES,
+    BatchResult,
     Broadcast,
     ClientInfo,
     ClientTask,
@@ -37,7 +38,7 @@ from holdfast.engines.local_training import (
     write_back,
 )
 from holdfast.engines.slice_width import clients_that_fit
-from holdfast.method.part import Batch, Gradient, Part
+from holdfast.method.part import Batch, Part
 
 
 class Vector:
@@ -62,11 +63,11 @@ class Vector:
         self.training, self.slice, self.shape, self.compiled = training, slice, shape, compiled
         self.captured: dict[tuple[object, ...], CapturedStep] = {}
         # Under vmap even a hook that no part fills costs half a millisecond.
-        hooks = training.by_hook
-        self._begin = vmap(training.begin, in_dims=(CLIENT_AXES,)) if hooks["begin"] else lambda *_: {}
+        self._begin = vmap(training.begin, in_dims=(CLIENT_AXES,)) if training.begins else lambda *_: {}
         self._epoch = vmap(training.epoch, in_dims=(CLIENT_AXES, 0, 0, None))
-        self._end = vmap(training.end, in_dims=(CLIENT_AXES, 0, 0)) if hooks["end"] else plain_end
-        self._gradient = vmap(partial(training.full_gradient, differentiate), in_dims=(0, None))
+        self._end = vmap(training.end, in_dims=(CLIENT_AXES, 0, 0)) if training.ends else plain_end
+        self._gradient = vmap(partial(training.full_gradient, differentiate), in_dims=(None, 0, None))
+        self._start = vmap(training.start, in_dims=(CLIENT_AXES,))
         self._step = vmap(self._one_step, in_dims=(CLIENT_AXES, 0, 0, 0, 0, 0, 0, None))
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
@@ -89,11 +90,11 @@ class Vector:
             return self.slice or clients_that_fit(self.training, batch)
         return min(self.slice or clients_that_fit(self.training, self.shape.batch), self.shape.rows)
 
-    def gradients(self, cohort: Cohort, at: Tensor) -> Tensor:
-        """Return every client's full gradient at one model, [C, P]."""
+    def gradients(self, cohort: Cohort, at: Tensor, stats: Tensors) -> Tensor:
+        """Return every client's full gradient at one model with its running statistics, [C, P]."""
         width = self.width(cohort.plan.index.shape[-1])
         slices = [cohort.rows(i, min(i + width, cohort.size)).info for i in range(0, cohort.size, width)]
-        return torch.cat([self._gradient(info, at) for info in slices])
+        return torch.cat([self._gradient(stats, info, at) for info in slices])
 
     def survey(self, broadcast: Broadcast, info: ClientInfo, parts: Sequence[Part]) -> PerPart:
         """Return what parts measure at every client, with a client axis."""
@@ -103,7 +104,7 @@ class Vector:
     def _train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         info, plan = cohort.info, cohort.plan
         task = ClientTask(broadcast, info, cohort.states)
-        w = (broadcast.w0.expand(cohort.size, -1) if cohort.start is None else cohort.start).clone()
+        w = self._starts(task, cohort).clone()
         scratch = tree_map(torch.clone, self._begin(task))
         total = torch.zeros(cohort.size, dtype=w.dtype, device=w.device)
         k = torch.zeros(cohort.size, dtype=torch.int64, device=w.device)
@@ -131,7 +132,7 @@ class Vector:
         size, info = cohort.size, cohort.info
         cohort = with_idle_rows(cohort, self._width(size))
         task = ClientTask(broadcast, cohort.info, cohort.states)
-        w = broadcast.w0.expand(cohort.size, -1) if cohort.start is None else cohort.start
+        w = self._starts(task, cohort)
         zero = torch.zeros(cohort.size, dtype=w.dtype, device=w.device)
         inputs = step_inputs(broadcast, cohort, self.shape)
         state = StepState(w, self._begin(task), zero, zero.long(), inputs.most * 0)
@@ -147,6 +148,13 @@ class Vector:
         uploads, states = copied(tree_map(lambda t: t[:size], rest))
         loss = (state.loss / state.k.clamp(min=1))[:size]
         return CohortUpdate(info.id, info.n, info.K, deltas[:size], uploads, states, loss)
+
+    def _starts(self, task: ClientTask, cohort: Cohort) -> Tensor:
+        """Return the model from which each client starts, [C, P]."""
+        if cohort.start is not None:
+            return cohort.start
+        shared = task.broadcast.w0.expand(cohort.size, -1)
+        return self._start(task) if len(self.training.net.kept) else shared
 
     def _width(self, size: int) -> int:
         """Return the rows of the step that trains ``size`` clients: the full width, or half of it if they fit.
@@ -179,7 +187,7 @@ def plain_end(task: ClientTask, scratch: PerPart, w: Tensor) -> tuple[Tensor, Pe
     return w - task.broadcast.w0, {}, task.state
 
 
-def differentiate(objective: Objective, w: Tensor, rate: Tensor | None) -> Gradient:
+def differentiate(objective: Objective, w: Tensor, rate: Tensor | None) -> tuple[Tensor, BatchResult]:
     """Return the gradient by a function transform, which composes with ``vmap``."""
-    g, (_, task) = grad_and_value(objective, has_aux=True)(w)
-    return g, task
+    g, (_, result) = grad_and_value(objective, has_aux=True)(w)
+    return g, result

@@ -51,6 +51,7 @@ HANDLERS = {
     messages.TRAIN_AGAIN: Node.train_again,
     messages.GRADIENTS: Node.gradients,
     messages.SURVEY: Node.survey,
+    messages.SCORE: Node.score,
 }
 
 
@@ -131,7 +132,7 @@ def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str,
     """
     clients = clients_of(config, dict(settings))
     if options.data is None:
-        federation = split_data(config).only(clients)
+        federation = split_data(config).only(clients, test=config.batchnorm == "local")
     else:
         pairs = {i: options.data(i, dict(settings)) for i in clients}
         federation = node_federation(pairs, config, class_count(options.classes))
@@ -156,7 +157,10 @@ def make_net(config: Config, model: MakeModel | None, shape: tuple[int, ...], cl
         The network on its device.
     """
     module = make(config.model, shape, classes, config.seed) if model is None else model()
-    return Net(module, shape, classes, head=config.head, device=pick_device(config.device), precision=config.precision)
+    return Net(
+        module, shape, classes, head=config.head, device=pick_device(config.device), precision=config.precision,
+        batchnorm=config.batchnorm,
+    )  # fmt: skip
 
 
 def node_config(run_settings: Mapping[str, Any], node_settings: Mapping[str, Any]) -> Config:

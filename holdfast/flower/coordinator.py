@@ -23,7 +23,8 @@ from holdfast.core.tensors import PerPart, Tensors, flatten, stack, unflatten
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, Spec, pack, spec_of
-from holdfast.flower.messages import GRADIENTS, SURVEY, TRAIN, TRAIN_AGAIN
+from holdfast.flower.messages import GRADIENTS, SCORE, SURVEY, TRAIN, TRAIN_AGAIN
+from holdfast.flower.model_arrays import model_tensors, score_of
 from holdfast.flower.registry import NodeRegistry
 from holdfast.flower.reply_checks import ClientReply
 from holdfast.flower.request_sender import CohortRequest, RequestSender
@@ -31,8 +32,10 @@ from holdfast.flower.settings import DeploymentSettings
 from holdfast.flower.transport import Transport
 from holdfast.flower.upload_shapes import UploadShapes
 from holdfast.method.part import Part
+from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.setup import RunSetup
 from holdfast.training.client_states import ClientStates
+from holdfast.training.metrics import Score
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 
@@ -71,7 +74,7 @@ class Coordinator(Trainer):
         super().__init__(config, method, federation, net)
         self.engine_name, self.engine_reason = "flower", "Flower's nodes train the clients"
         self.settings, self.transport = settings, Transport(grid, settings.timeout)
-        self.clients, self.occupied = StateRounds(method), np.arange(federation.clients)
+        self.clients, self.occupied = StateRounds(method, net), np.arange(federation.clients)
         self.upload_shapes = UploadShapes(config, method, federation, net)
         self.server.states[OWN_STATE] = {"run": torch.tensor(secrets.randbits(63))}
         self.started = 0.0  # when the round started
@@ -110,8 +113,8 @@ class Coordinator(Trainer):
         request = CohortRequest(
             TRAIN,
             broadcast,
-            {"model": pack({"w": broadcast.w0}), "messages": pack(flatten(broadcast.messages))},
-            _update_spec(broadcast, self.upload_shapes.train(broadcast)),
+            {"model": pack(model_tensors(self.net, broadcast)), "messages": pack(flatten(broadcast.messages))},
+            self._update_spec(broadcast, self.upload_shapes.train(broadcast)),
             {i: self.clients.round_of(i) for i in clients},
             self._checkpointed,
             check=self._refuse_impossible,
@@ -128,7 +131,7 @@ class Coordinator(Trainer):
             TRAIN_AGAIN,
             broadcast,
             {"messages": pack(flatten(broadcast.messages))},
-            _update_spec(broadcast, self.upload_shapes.train_again(number, broadcast, state)),
+            self._update_spec(broadcast, self.upload_shapes.train_again(number, broadcast, state)),
             self._trip_of,
             self._checkpointed,
             number,
@@ -141,19 +144,30 @@ class Coordinator(Trainer):
         return self._update(int(broadcast.round), replies)
 
     def gradients(self, broadcast: Broadcast, ids: np.ndarray, at: Tensor) -> Tensor:
-        request = CohortRequest(GRADIENTS, broadcast, {"model": pack({"w": at})}, spec_of({"gradient": at}))
+        request = CohortRequest(GRADIENTS, broadcast, {"model": pack(model_tensors(self.net, broadcast, at))}, spec_of({"gradient": at}))
         replies = self.sender.request(request, ids.tolist(), 1)
         return torch.stack([reply.tensors["gradient"].to(at.device) for reply in replies.values()])
 
     def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
         expected = spec_of(flatten(self.upload_shapes.survey(broadcast, parts)))
         names = tuple(p.name for p in parts)
-        request = CohortRequest(SURVEY, broadcast, {"model": pack({"w": broadcast.w0})}, expected, parts=names)
+        request = CohortRequest(SURVEY, broadcast, {"model": pack(model_tensors(self.net, broadcast))}, expected, parts=names)
         clients = self.sender.registry.occupied.tolist()
         replies = list(self.sender.request(request, clients, 1).values())
         for start in range(0, len(replies), SURVEYED):
             rows = [unflatten(reply.tensors) for reply in replies[start : start + SURVEYED]]
             yield len(rows), stack(rows)
+
+    def client_scores(self) -> Iterator[Score]:
+        served = self.server.served()
+        broadcast = self.broadcast(1, {})._replace(w0=served)
+        classes = served.new_zeros(self.net.classes, dtype=torch.float64)
+        expected = spec_of({"accuracy": classes[0], "loss": classes[0], "by_class": classes, "loss_by_class": classes})
+        clients = self.sender.registry.occupied.tolist()
+        use = {i: self.clients.round_of(i) for i in clients}
+        request = CohortRequest(SCORE, broadcast, {"model": pack(model_tensors(self.net, broadcast))}, expected, use)
+        for reply in self.sender.request(request, clients, 1).values():
+            yield score_of(reply.tensors)
 
     def annotate(self, record: RoundRecord) -> RoundRecord:
         sender, waited, lost = self.sender, self.transport.waited, sorted(self._lost_states)
@@ -165,6 +179,8 @@ class Coordinator(Trainer):
     def _refuse_impossible(self, tensors: Tensors) -> None:
         """Refuse a client's uploads that a part knows cannot be true."""
         uploads = unflatten({k.partition("/")[2]: t[None] for k, t in tensors.items() if k.startswith("uploads/")})
+        if STATISTICS in uploads and not bool(self.net.statistics.possible(uploads[STATISTICS]).all()):
+            raise Refused("its running statistics are not possible")
         for part in self.method.parts:
             if part.name in uploads and not bool(part.possible(uploads[part.name]).all()):
                 raise Refused(f"its upload to {part.name} is not possible")
@@ -182,14 +198,16 @@ class Coordinator(Trainer):
             ids=integers(replies),
             n=integers(r.n for r in replies.values()),
             K=integers(r.K for r in replies.values()),
-            deltas=torch.stack([row["delta"] for row in rows]) if rows else w.new_zeros(0, len(w)),
+            deltas=torch.stack([self._delta(row["delta"]) for row in rows]) if rows else w.new_zeros(0, len(w)),
             uploads=stack(uploads),
             states={OWN_STATE: {"round": integers([round] * len(rows)).cpu()}},
             loss=torch.stack([row["loss"] for row in rows]) if rows else w.new_zeros(0),
         )
 
+    def _delta(self, shared: Tensor) -> Tensor:
+        return self.net.whole(shared, torch.zeros_like(self.net.initial))
 
-def _update_spec(broadcast: Broadcast, uploads: PerPart) -> Spec:
-    """Return what every client must send after training."""
-    tensors: Tensors = {f"uploads/{name}": t for name, t in flatten(uploads).items()}
-    return spec_of({"delta": broadcast.w0, "loss": broadcast.lr} | tensors)
+    def _update_spec(self, broadcast: Broadcast, uploads: PerPart) -> Spec:
+        """Return what every client must send after training."""
+        tensors: Tensors = {f"uploads/{name}": t for name, t in flatten(uploads).items()}
+        return spec_of({"delta": self.net.shared(broadcast.w0), "loss": broadcast.lr} | tensors)

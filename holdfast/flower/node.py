@@ -20,8 +20,9 @@ from torch.utils._pytree import tree_map
 from holdfast.core.tensors import PerPart, Tensors, flatten, unflatten
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
-from holdfast.flower.array_codec import Refused, pack, spec_of, unpack, unpack_any
+from holdfast.flower.array_codec import Refused, pack, unpack, unpack_any
 from holdfast.flower.messages import Enrolment, NodeReply, NodeRequest, arrays_of, make_reply, one_line, read_message
+from holdfast.flower.model_arrays import model_spec, score_tensors, shared_stats
 from holdfast.flower.node_states import NodeStates
 from holdfast.runs.setup import RunSetup
 from holdfast.training.simulation import Simulation
@@ -78,11 +79,11 @@ class Node:
     def train(self, message: Message, context: Context) -> Message:
         """Train clients from the server's model."""
         request = read_message(NodeRequest, message, {"model", "messages"})
-        broadcast = self._broadcast(request, self._model(message), self._messages(message))
+        broadcast = self._broadcast(request, *self._model(message), self._messages(message))
         simulation, states = self._simulation(context, broadcast), NodeStates(context.state, request.run, self.folder)
         stateful = bool(simulation.clients.stateful)
         models = self._local_models(context, request.round) or {}  # of other clients, if the node is asked again
-        models["w"] = broadcast.w0
+        models |= {"w": broadcast.w0} | broadcast.stats
 
         def train_client(client: int, use: int, keep: int) -> ClientResult:
             states.keep_only(client, {use, keep})
@@ -93,7 +94,7 @@ class Node:
             if stateful:
                 states.save(client, request.round, tree_map(lambda t: t[0], update.states))
             models[f"{client}-0"] = update.deltas[0]
-            return _result(client, update, lost_state=bool(use) and stateful and state is None)
+            return self._result(client, update, lost_state=bool(use) and stateful and state is None)
 
         reply = self._for_each(request, message, train_client)
         if simulation.trips:
@@ -109,7 +110,8 @@ class Node:
         models = self._local_models(context, request.round)
         if models is None:
             raise Refused(f"the clients of this node did not train in round {request.round}: the node joined later")
-        broadcast = self._broadcast(request, models["w"], self._messages(message))
+        stats = {name: models[name] for name in shared_stats(self.net)}
+        broadcast = self._broadcast(request, models["w"], stats, self._messages(message))
         states = unpack_any(arrays_of(message, "state"), "the clients' message")
         simulation = self._simulation(context, broadcast)
 
@@ -121,7 +123,7 @@ class Node:
             state, ids = tree_map(lambda t: t.to(self.net.device), unflatten(rows)), np.array([client])
             update = self._timed(lambda: simulation.train_again(request.trip, broadcast, ids, state, delta[None]))
             models[f"{client}-{request.trip}"] = update.deltas[0]
-            return _result(client, update)
+            return self._result(client, update)
 
         reply = self._for_each(request, message, train_client)
         context.state[f"{LOCAL_MODELS}-{request.round}"] = pack(models)
@@ -130,7 +132,7 @@ class Node:
     def gradients(self, message: Message, context: Context) -> Message:
         """Compute clients' full gradients at a model."""
         request = read_message(NodeRequest, message, {"model"})
-        broadcast = self._broadcast(request, self._model(message), {})
+        broadcast = self._broadcast(request, *self._model(message), {})
         simulation = self._simulation(context, broadcast)
 
         def gradient(client: int, use: int, keep: int) -> ClientResult:
@@ -142,7 +144,7 @@ class Node:
     def survey(self, message: Message, context: Context) -> Message:
         """Let parts measure the served model on clients' data."""
         request = read_message(NodeRequest, message, {"model"})
-        broadcast = self._broadcast(request, self._model(message), {})
+        broadcast = self._broadcast(request, *self._model(message), {})
         simulation = self._simulation(context, broadcast)
         parts = [p for p in self.method.filling("survey") if p.name in request.parts]
 
@@ -152,6 +154,21 @@ class Node:
             return ClientResult({f"{client}/{k}": t[0] for k, t in flatten(rows).items()}, self._n(client), 1)
 
         return self._for_each(request, message, survey_client)
+
+    def score(self, message: Message, context: Context) -> Message:
+        """Score clients' own models, with the BatchNorm layers that they keep, on the test data."""
+        request = read_message(NodeRequest, message, {"model"})
+        broadcast = self._broadcast(request, *self._model(message), {})
+        simulation, states = self._simulation(context, broadcast), NodeStates(context.state, request.run, self.folder)
+
+        def score_client(client: int, use: int, keep: int) -> ClientResult:
+            state = states.load(client, use) if use else None
+            if state is not None:
+                simulation.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), state)
+            score = self._timed(lambda: simulation.client_score(client, broadcast.w0))
+            return ClientResult({f"{client}/{name}": t for name, t in score_tensors(score).items()}, self._n(client), 1)
+
+        return self._for_each(request, message, score_client)
 
     # -- what they share ---------------------------------------------------------------------------------------
     def _simulation(self, context: Context, broadcast: Broadcast) -> Simulation:
@@ -164,22 +181,31 @@ class Node:
         simulation.server.w, simulation.prefetcher = broadcast.w0, None  # the server draws the cohort
         return simulation
 
-    def _model(self, message: Message) -> Tensor:
-        return unpack(arrays_of(message, "model"), spec_of({"w": self.net.initial}), "the model")["w"]
+    def _model(self, message: Message) -> tuple[Tensor, Tensors]:
+        """Return the model that was sent, and its running statistics."""
+        found = unpack(arrays_of(message, "model"), model_spec(self.net), "the model")
+        return self.net.whole(found.pop("w").to(self.net.device), self.net.initial), found
 
     def _messages(self, message: Message) -> PerPart:
         return unflatten(unpack_any(arrays_of(message, "messages"), "the message"))
 
-    def _broadcast(self, request: NodeRequest, w: Tensor, messages: PerPart) -> Broadcast:
-        w = w.to(self.net.device)
+    def _broadcast(self, request: NodeRequest, w: Tensor, stats: Tensors, messages: PerPart) -> Broadcast:
+        w, device = w.to(self.net.device), self.net.device
         lr = torch.tensor(request.lr, dtype=w.dtype, device=w.device)
         round = torch.tensor(request.round, device=w.device)
-        return Broadcast(w, lr, round, tree_map(lambda t: t.to(w.device), messages))
+        messages, stats = tree_map(lambda t: t.to(device), (messages, stats))
+        return Broadcast(w, lr, round, messages, stats)
 
     def _local_models(self, context: Context, round: int) -> Tensors | None:
         """Return the global model of a round and the clients' deltas after each trip, or None if there are none."""
         record = context.state.get(f"{LOCAL_MODELS}-{round}")
         return unpack_any(record, "the local models") if isinstance(record, ArrayRecord) else None
+
+    def _result(self, client: int, update: CohortUpdate, lost_state: bool = False) -> ClientResult:
+        """Return the result of a client that trained alone."""
+        uploads = {f"{client}/uploads/{name}": t[0] for name, t in flatten(update.uploads).items()}
+        arrays = {f"{client}/delta": self.net.shared(update.deltas[0]), f"{client}/loss": update.loss[0]} | uploads
+        return ClientResult(arrays, int(update.n[0]), int(update.K[0]), lost_state)
 
     def _timed(self, work: Callable[[], T]) -> T:
         started = time.perf_counter()
@@ -217,10 +243,3 @@ class Node:
         )
         self._training = 0.0
         return make_reply(message, reply, arrays)
-
-
-def _result(client: int, update: CohortUpdate, lost_state: bool = False) -> ClientResult:
-    """Return the result of a client that trained alone."""
-    uploads = {f"{client}/uploads/{name}": t[0] for name, t in flatten(update.uploads).items()}
-    arrays = {f"{client}/delta": update.deltas[0], f"{client}/loss": update.loss[0]} | uploads
-    return ClientResult(arrays, int(update.n[0]), int(update.K[0]), lost_state)

@@ -62,6 +62,11 @@ class Config(Named):
     )
     model: str = param("mlp", "network: linear, mlp, cnn, ... (see: holdfast models)", roles=("headline",))
     head: str | None = param(None, "name of the model's last linear layer; default: detected automatically")
+    batchnorm: str = param(
+        "average",
+        "BatchNorm: average its statistics, keep the layers local to each client (FedBN), or leave statistics frozen",
+        choices=("average", "local", "frozen"),
+    )
     epochs: int | None = param(None, "local epochs per round; default: 5", low=1)
     steps: int | None = param(None, "instead of --epochs: local steps per round", low=1)
     batch: int = param(32, "samples per local step", low=1)

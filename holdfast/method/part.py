@@ -245,6 +245,11 @@ class Part(Named):
     server_reads: ClassVar[str] = "deltas"
 
     @property
+    def exchanges(self) -> bool:
+        """Whether it keeps or sends anything beside the model, so that its direction depends on other rounds."""
+        return any(self.fills(hook) for hook in ("init_client", "init_server", "broadcast", "consult"))
+
+    @property
     def uniform(self) -> bool | None:
         """Whether means must count every client once, rather than by its samples; None if it does not matter."""
         return None

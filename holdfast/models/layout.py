@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
-
-NORMS = (nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm, nn.modules.batchnorm._BatchNorm)
-
+from holdfast.models.trial_run import NORMS, TrialRun
 
 class Layer(NamedTuple):
     """A linear or convolutional layer with the norm after it: its neurons are its outputs.
@@ -22,12 +20,14 @@ class Layer(NamedTuple):
         neurons: The number of its outputs.
         first: The number of its first neuron among all neurons of the model.
         norm: The norm layer that directly follows, if any.
+        channels_first: Whether its outputs are the second axis, as those of convolutions, and not the last.
     """
 
     name: str
     neurons: int
     first: int
     norm: str | None
+    channels_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Layout:
     """Where everything is in the vector. Made by ``trace``.
 
     Attributes:
-        names: The parameters, in the order of the vector.
+        names: The trained parameters, in the order of the vector.
         shapes: Their shapes.
         head: The parameters of the classifier.
         units: For every unit its blocks, bottom-up, as lists of parameters.
@@ -55,6 +55,10 @@ class Layout:
     @property
     def sizes(self) -> list[int]:
         return [shape.numel() for shape in self.shapes]
+
+    @property
+    def names_and_sizes(self) -> list[tuple[str, int]]:
+        return list(zip(self.names, self.sizes, strict=True))
 
     @property
     def size(self) -> int:
@@ -112,23 +116,20 @@ class Layout:
         return self.units[unit]
 
 
-def trace(
-    module: nn.Module, order: list[str], norm_input: Mapping[str, str], head: str, device: torch.device
-) -> Layout:
-    """Make the layout of a module.
+def trace(module: nn.Module, trial: TrialRun, head: str | None, device: torch.device) -> Layout:
+    """Make the layout of a module. Frozen parameters are in no slice.
 
     Args:
         module: The module.
-        order: The submodules in the order in which they run, bottom-up.
-        norm_input: The layer whose output each norm reads.
-        head: The classifier.
+        trial: What its layers did when two samples were run.
+        head: The classifier, if there is one.
         device: The device of the model.
 
     Returns:
         The names of all slices of the vector.
     """
-    parameters = dict(module.named_parameters())
-    owners = _owners(module, order)
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    owners = _owners(module, list(trial.runs))
     layers: list[Layer] = []
     layer_of: dict[str, int] = {}
     blocks: list[list[str]] = []
@@ -137,20 +138,21 @@ def trace(
         if isinstance(sub, NORMS) and blocks:
             blocks[-1] += names
             fits = layers and all(parameters[p].numel() == layers[-1].neurons for p in names)
-            if fits and norm_input.get(name) == layers[-1].name:
+            if fits and trial.norm_input.get(name) == layers[-1].name:
                 layer_of |= dict.fromkeys(names, len(layers) - 1)
             continue
         blocks.append(list(names))
-        if isinstance(sub, (nn.Linear, nn.modules.conv._ConvNd)):
+        if isinstance(sub, (nn.Linear, nn.modules.conv._ConvNd)) and name in trial.outputs:
             first = layers[-1].first + layers[-1].neurons if layers else 0
+            dense = isinstance(sub, nn.Linear)
             neurons = sub.out_features if isinstance(sub, nn.Linear) else sub.out_channels
-            norm = next((n for n, layer in norm_input.items() if layer == name), None)
-            layers.append(Layer(name, neurons, first, norm))
+            norm = next((n for n, layer in trial.norm_input.items() if layer == name), None)
+            layers.append(Layer(name, neurons, first, norm, not dense))
             layer_of |= dict.fromkeys(names, len(layers) - 1)
     return Layout(
         names=tuple(parameters),
         shapes=tuple(p.shape for p in parameters.values()),
-        head=tuple(owners[head]),
+        head=tuple(owners.get(head, ())) if head is not None else (),
         units={"layer": tuple(tuple(b) for b in blocks), **_declared(module, parameters)},
         layers=tuple(layers),
         owner=layer_of,
@@ -159,9 +161,9 @@ def trace(
 
 
 def _owners(module: nn.Module, order: list[str]) -> dict[str, list[str]]:
-    """Return the parameters of each submodule that has its own, in the order in which they run; idle ones first."""
+    """Return the trained parameters of each submodule, in the order in which they run; idle ones first."""
     owned = {
-        name: [f"{name}.{p}" if name else p for p, value in sub.named_parameters(recurse=False) if value is not None]
+        name: [f"{name}.{p}" if name else p for p, value in sub.named_parameters(recurse=False) if value.requires_grad]
         for name, sub in module.named_modules()
     }
     owned = {name: ps for name, ps in owned.items() if ps}

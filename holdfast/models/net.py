@@ -5,28 +5,29 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from holdfast.core import rng
+from holdfast.core.tensors import Tensors
+from holdfast.models.batchnorm import BatchNorms, Statistics, batchnorm_layers
 from holdfast.models.corner_pooling import pool_before_relu
-from holdfast.models.dropout import Dropout, dropping
+from holdfast.models.dropout import Dropout, dropping, masks_drawn
+from holdfast.models.inputs import first_axis, run_module
 from holdfast.models.layout import trace
-from holdfast.models.module_checks import (
-    refuse_frozen_parameters,
-    refuse_running_statistics,
-    refuse_unsupported_dropout,
-)
+from holdfast.models.module_checks import refuse_tracking_instance_norm, require_trainable
 from holdfast.models.product_convolution import with_products
-from holdfast.models.trial_run import find_head, run_two_samples
+from holdfast.models.training_pass import TrainingPass
+from holdfast.models.trial_run import find_head, run_two_samples, watched_training
 
 
 def _headless(features: Tensor) -> Tensor:
-    raise NotImplementedError("this output was not made by a network, so it has no head")
+    raise NotImplementedError("this output was not made by a network with a head")
 
 
 class Out(NamedTuple):
@@ -34,7 +35,7 @@ class Out(NamedTuple):
 
     Attributes:
         logits: One number per class: [batch, classes].
-        features: The input of the head.
+        features: The input of the head; the logits, if the network has no head.
         head: The head of the model that was run, as a function from features to logits.
     """
 
@@ -44,12 +45,21 @@ class Out(NamedTuple):
 
 
 class Net:
-    """Any ``nn.Module`` that ends in a linear head, as a function of a vector. The module is copied.
+    """Any ``nn.Module`` that returns logits, as a function of a vector. The module is copied.
+
+    The vector holds the parameters that are trained. Frozen parameters (``requires_grad=False``) and buffers are part
+    of the function and exist once. The running statistics of BatchNorm are beside the vector.
 
     Attributes:
         layout: The names of the vector's slices.
         initial: The vector of the module's own weights.
-        head: The module whose output is the model's output; its input are the features.
+        statistics: The BatchNorm layers that keep running statistics.
+        stats: The running statistics with which the network evaluates; empty without such layers.
+        batchnorm: ``average``, ``local`` or ``frozen``.
+        kept: The places in the vector that stay at each client, ascending: the BatchNorm parameters under ``local``.
+        kept_mask: The same as a mask.
+        head: The linear layer whose output is the model's output, and whose input are the features; None: there is
+            no such layer.
         body: The module without its head.
         shape: The shape of one input.
         inputs: The numbers in one input.
@@ -58,7 +68,8 @@ class Net:
         precision: ``fp32``, ``tf32``, ``bf16`` or ``fp64``.
         dtype: The type of the vector.
         footprint: The activations that one sample makes.
-        dropout: Whether the model has dropout.
+        dropout: Whether training draws masks from a key.
+        random: Whether training draws other random numbers, which differ between engines.
         convolutional: Whether the model has convolutions.
         tied: Whether layers share parameters.
         channels_last: Whether convolutions see images with the channels innermost.
@@ -73,39 +84,107 @@ class Net:
         head: str | None = None,
         device: torch.device | str = "cpu",
         precision: str = "fp32",
+        batchnorm: str = "average",
+        example: Any = None,
     ) -> None:
-        """Wrap a module.
+        """Copy a module and find its head, layers and blocks by running two samples.
 
         Args:
-            module: Any module that returns the logits of a last ``nn.Linear``.
+            module: Any module that returns logits, or an object with ``logits`` as those of Hugging Face.
             shape: The shape of one input, without the batch axis.
             classes: The number of classes.
             head: The name of the last linear layer; by default it is detected.
             device: Where to run the model.
             precision: ``fp32``, ``tf32``, ``bf16`` or ``fp64``.
+            batchnorm: How BatchNorm is federated: ``average``, ``local`` or ``frozen``.
+            example: Two inputs: a tensor, or a dictionary or tuple of tensors; by default zeros of the shape.
         """
         self.device, self.precision = torch.device(device), precision
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
-        refuse_running_statistics(module)
-        refuse_frozen_parameters(module)
-        refuse_unsupported_dropout(module)
-        body = _with_keyed_dropout(copy.deepcopy(module)).eval().to(self.device, self.dtype)
-        trial = run_two_samples(body, torch.zeros((2, *shape), device=self.device, dtype=self.dtype), classes)
-        self.head, self.footprint = find_head(body, trial, head), trial.activations
-        self.layout = trace(body, list(trial.runs), trial.norm_input, self.head, self.device)
-        self.initial = self.layout.join({n: p.detach() for n, p in body.named_parameters()}).clone()
-        self.dropout = any(isinstance(m, Dropout) and m.p > 0 for m in body.modules())
-        self.convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in body.modules())
         self.classes, self.shape, self.inputs = classes, shape, math.prod(shape)
-        self.body = _without_head(body, self.head).requires_grad_(False)
+        self.batchnorm, self.channels_last = batchnorm, False
+        refuse_tracking_instance_norm(module)
+        require_trainable(module)
+        body = _with_keyed_dropout(copy.deepcopy(module)).eval().to(self.device, self.dtype)
+        self.statistics = Statistics(body, self.device, self.dtype)
+        self.stats = self.statistics.initial
+        if example is None:
+            example = torch.zeros((2, *shape), device=self.device, dtype=self.dtype)
+        trial = run_two_samples(body, example, classes)
+        self.head, self.footprint = find_head(body, trial, head), trial.activations
+        self.layout = trace(body, trial, self.head, self.device)
+        self.kept_mask = self._stays_at_clients(body)
+        self.kept = self.kept_mask.nonzero().flatten()
+        trainable = {name: p.detach() for name, p in body.named_parameters() if p.requires_grad}
+        self.initial = self.layout.join(trainable).clone()
+        self.convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in body.modules())
+        self.recurrent = any(isinstance(m, nn.RNNBase) for m in body.modules())
         self.tied = len(list(body.named_parameters(remove_duplicate=False))) > len(list(body.parameters()))
+        self.names = _names(module)
+        self.fixed_head = _head_parameters(body, self.head)
+        self.body = _without_head(body, self.head).requires_grad_(False)
         pool_before_relu(self.body)
-        self.channels_last = False
+        self.submodules = list(self.body.modules())
+        self.intercepted, self.dropout, self.random = self._training_facts(example)
+
+    def _training_facts(self, example: Any) -> tuple[bool, bool, bool]:
+        """Train on two samples; return whether calls are intercepted, masks drawn and other random numbers used."""
+        self._train(True)
+        buffers = self.statistics.buffers(self.stats) if self.stats else {}
+        norms = BatchNorms(self.statistics, self.stats, buffers, frozen=False)
+        with watched_training(self.body, example) as facts, dropping(rng.key(0)):
+            with TrainingPass(norms, None, first_axis(example)):
+                self._run(self.initial, example, buffers)
+            drawn = masks_drawn()
+        return norms.calls + drawn.functional > 0, drawn.all > 0, facts.random
+
+    def _stays_at_clients(self, body: nn.Module) -> Tensor:
+        """Return a mask of the parameters that stay at each client."""
+        norms = batchnorm_layers(body) if self.batchnorm == "local" else {}
+        own = {_inside(n, p) for n, m in norms.items() for p, _ in m.named_parameters(recurse=False)}
+        masks = [torch.full((size,), name in own, device=self.device) for name, size in self.layout.names_and_sizes]
+        return torch.cat(masks)
+
+    @property
+    def carries(self) -> bool:
+        """Whether running statistics change in training."""
+        return bool(self.stats) and self.batchnorm != "frozen"
+
+    def kept_at_clients(self) -> Tensors:
+        """Return what a new client starts with and keeps: the BatchNorm layers under ``local``, else nothing."""
+        if self.batchnorm != "local" or not (self.stats or len(self.kept)):
+            return {}
+        return {"own": self.initial[self.kept], **self.stats}
+
+    @property
+    def travelling(self) -> int:
+        """The bytes of a model that travel between server and clients, without running statistics."""
+        return (self.initial.numel() - len(self.kept)) * self.initial.element_size()
+
+    def shared(self, w: Tensor) -> Tensor:
+        """Return the part of a vector that travels between server and clients."""
+        return w[~self.kept_mask] if len(self.kept) else w
+
+    def whole(self, shared: Tensor, kept: Tensor) -> Tensor:
+        """Undo ``shared``; what stays at clients is taken from the vector ``kept``."""
+        if not len(self.kept):
+            return shared
+        return kept.masked_scatter(~self.kept_mask, shared)
+
+    def with_stats(self, stats: Tensors) -> Net:
+        """Return the same network with other running statistics; if there are none, the network itself."""
+        if not stats:
+            return self
+        other = copy.copy(self)
+        other.stats = stats
+        return other
 
     def twin(self) -> Net:
         """Return the same network with its own copy of the module: two threads must not run one module at once."""
         twin = copy.copy(self)
-        twin.body = copy.deepcopy(self.body)
+        shared = {id(t): t for t in (*self.body.parameters(), *self.body.buffers())}
+        twin.body = copy.deepcopy(self.body, shared)  # type: ignore[arg-type]
+        twin.submodules = list(twin.body.modules())
         return twin
 
     def use_channels_last(self) -> None:
@@ -115,21 +194,51 @@ class Net:
     def use_products(self) -> None:
         """Compute convolutions as matrix products, which batch better over clients on a GPU."""
         with_products(self.body)
+        self.submodules = list(self.body.modules())
 
-    def __call__(self, w: Tensor | Mapping[str, Tensor], x: Tensor, key: Tensor | None = None) -> Out:
-        """Run the model on inputs.
+    def __call__(self, w: Tensor | Mapping[str, Tensor], x: Any) -> Out:
+        """Run the model on inputs, as in evaluation: nothing is dropped, BatchNorm uses its running statistics.
 
         Args:
-            w: The model: a vector, or its parameters by name.
+            w: The model: a vector, or its trained parameters by name.
             x: Inputs.
-            key: The key of dropout; without it nothing is dropped.
 
         Returns:
             Logits, features, and the head of this model.
         """
+        self._train(False)
+        buffers = self.statistics.buffers(self.stats) if self.stats else {}
+        return self._run(w, x, buffers)
+
+    def training_pass(
+        self, w: Tensor | Mapping[str, Tensor], x: Any, mask: Tensor | None, key: Tensor | None
+    ) -> tuple[Out, Tensors]:
+        """Run the model on a batch, as in training.
+
+        Args:
+            w: The model: a vector, or its trained parameters by name.
+            x: Inputs.
+            mask: False where a row is padding; None: there is no padding.
+            key: The key of dropout; without it nothing is dropped.
+
+        Returns:
+            The outputs, and the running statistics after the batch, empty if they do not change.
+        """
+        self._train(True)
+        buffers = self.statistics.buffers(self.stats) if self.stats else {}
+        with dropping(key):
+            if not self.intercepted:
+                return self._run(w, x, buffers), {}
+            norms = BatchNorms(self.statistics, self.stats, buffers, self.batchnorm == "frozen")
+            with TrainingPass(norms, mask, first_axis(x)):
+                out = self._run(w, x, buffers)
+        return out, norms.values() if self.carries else {}
+
+    def _run(self, w: Tensor | Mapping[str, Tensor], x: Any, buffers: Tensors) -> Out:
         parameters = dict(self.layout.split(w) if isinstance(w, Tensor) else w)
-        weight, bias = (parameters.pop(f"{self.head}.{n}" if self.head else n, None) for n in ("weight", "bias"))
-        assert weight is not None
+        if self.head is not None:
+            weight, bias = (parameters.pop(_inside(self.head, n), self.fixed_head.get(n)) for n in ("weight", "bias"))
+            assert weight is not None
         if self.channels_last:
             x, parameters = inner_channels(x), {name: channels_last(p) for name, p in parameters.items()}
 
@@ -137,9 +246,49 @@ class Net:
             with self._autocast():
                 return F.linear(features, weight, bias).to(weight.dtype)
 
-        with dropping(key), self._autocast():
-            features = functional_call(self.body, parameters, (x,), tie_weights=self.tied)
+        with self._surroundings():
+            features = run_module(
+                lambda args, kwargs: functional_call(
+                    self.body, parameters | buffers, args, kwargs, tie_weights=self.tied
+                ),
+                x,
+            )
+        if self.head is None:
+            features = features.to(self.dtype)
+            return Out(features, features)
         return Out(head(features), features.to(weight.dtype), head)
+
+    def _train(self, on: bool) -> None:
+        """Switch the module to training or evaluation; its own ``train`` would take a while on large models."""
+        if self.body.training is not on:
+            for module in self.submodules:
+                module.__dict__["training"] = on
+
+    def _surroundings(self) -> AbstractContextManager[object]:
+        if self.precision != "bf16" and not (self.recurrent and self.device.type == "cuda"):
+            return nullcontext()
+        stack = ExitStack()
+        stack.enter_context(self._autocast())
+        if self.recurrent and self.device.type == "cuda":  # cuDNN's recurrent layers cannot be batched over clients
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        return stack
+
+    def state_dict(self, w: Tensor) -> Tensors:
+        """Return a model's parameters and buffers under the names of the module that was given.
+
+        Args:
+            w: The model as a vector; its statistics are ``stats``.
+
+        Returns:
+            Copies of all tensors, to be loaded into the module with ``load_state_dict``.
+        """
+        found = {name: t for name, t in (*self.body.named_parameters(), *self.body.named_buffers())}
+        if self.head is not None:
+            found |= {_inside(self.head, name): p for name, p in self.fixed_head.items()}
+        found |= self.layout.split(w)
+        if self.stats:
+            found |= self.statistics.buffers(self.stats) | self.statistics.counters(self.stats)
+        return {name: found[source].detach().clone() for name, source in self.names.items() if source in found}
 
     def leaves(self, w: Tensor) -> dict[str, Tensor]:
         """Return the parameters inside a vector, to be differentiated one by one.
@@ -167,13 +316,14 @@ class Net:
         names = [layer.norm or layer.name for layer in self.layout.layers]
         handles = [self.body.get_submodule(n).register_forward_hook(store(n)) for n in names if n != self.head]
         try:
-            outputs[self.head] = self(w, x).logits
+            logits = self(w, x).logits
         finally:
             for handle in handles:
                 handle.remove()
-        return torch.cat(
-            [_per_neuron(outputs[n], layer.neurons) for n, layer in zip(names, self.layout.layers, strict=True)], 1
-        )
+        if self.head is not None:
+            outputs[self.head] = logits
+        layers = zip(names, self.layout.layers, strict=True)
+        return torch.cat([_per_neuron(outputs[n], layer.channels_first) for n, layer in layers], 1)
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision != "bf16":
@@ -197,14 +347,12 @@ def inner_channels(x: Tensor) -> Tensor:
     return x.as_strided(x.shape, (height * width * channels, 1, width * channels, channels))
 
 
-def _per_neuron(out: Tensor, neurons: int) -> Tensor:
-    """Return the mean activation over positions, [batch, neurons]; channels are second in images, last in sequences."""
+def _per_neuron(out: Tensor, channels_first: bool) -> Tensor:
+    """Return the mean activation over positions, [batch, neurons]."""
     active = torch.relu(out)
     if active.dim() == 2:
         return active
-    if active.shape[1] == neurons:
-        return active.flatten(2).mean(2)
-    return active.flatten(1, -2).mean(1)
+    return active.flatten(2).mean(2) if channels_first else active.flatten(1, -2).mean(1)
 
 
 def _with_keyed_dropout(module: nn.Module) -> nn.Module:
@@ -218,7 +366,28 @@ def _with_keyed_dropout(module: nn.Module) -> nn.Module:
     return module
 
 
-def _without_head(module: nn.Module, head: str) -> nn.Module:
+def _inside(module: str, name: str) -> str:
+    """Return the name of a module's own tensor, as seen from the model."""
+    return f"{module}.{name}" if module else name
+
+
+def _names(module: nn.Module) -> dict[str, str]:
+    """Return for every tensor in a module's state the name under which it is found: that of its first use."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(t), name) for name, t in module.state_dict(keep_vars=True).items()}
+
+
+def _head_parameters(module: nn.Module, head: str | None) -> Tensors:
+    """Return the head's parameters that are not trained."""
+    if head is None:
+        return {}
+    own = module.get_submodule(head).named_parameters(recurse=False)
+    return {name: p.detach() for name, p in own if not p.requires_grad}
+
+
+def _without_head(module: nn.Module, head: str | None) -> nn.Module:
+    if head is None:
+        return module
     if not head:
         return nn.Identity()
     parent, _, child = head.rpartition(".")

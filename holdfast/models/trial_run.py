@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from holdfast.core.errors import HoldfastError
-from holdfast.models.layout import NORMS
+from holdfast.models.inputs import run_module
+
+
+NORMS = (nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm, nn.modules.batchnorm._BatchNorm)
 
 
 class TrialRun(NamedTuple):
@@ -29,7 +36,7 @@ class TrialRun(NamedTuple):
     logits: Tensor
 
 
-def run_two_samples(module: nn.Module, x: Tensor, classes: int) -> TrialRun:
+def run_two_samples(module: nn.Module, x: Any, classes: int) -> TrialRun:
     """Run two samples and note what every layer does.
 
     Args:
@@ -60,25 +67,74 @@ def run_two_samples(module: nn.Module, x: Tensor, classes: int) -> TrialRun:
 
     handles = [m.register_forward_hook(note(n)) for n, m in module.named_modules() if is_layer(m)]
     try:
-        with torch.no_grad():
-            logits = module(x)
-    except Exception as error:
-        if isinstance(error, HoldfastError):
-            raise
-        problem = " ".join(f"{type(error).__name__}: {error}".split())
-        raise HoldfastError(
-            f"the model fails on a batch of shape {tuple(x.shape)}: {problem}; choose a model for this data"
-        ) from error
+        with torch.no_grad(), _named_failure(x, "fails"):
+            logits = run_module(lambda args, kwargs: module(*args, **kwargs), x)
     finally:
         for handle in handles:
             handle.remove()
-    if not isinstance(logits, Tensor) or logits.shape != (2, classes):
-        kind = "None" if logits is None else f"a {type(logits).__name__}"
-        what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else kind
+    if logits.shape != (2, classes):
         raise HoldfastError(
-            f"the model returns {what} for 2 samples, expected logits of shape (2, {classes}); change its last layer"
+            f"the model returns shape {tuple(logits.shape)} for 2 samples, expected logits of shape (2, {classes}); "
+            "change its last layer"
         )
     return TrialRun(runs, outputs, norm_input, total, logits)
+
+
+@contextmanager
+def _named_failure(x: Any, fails: str) -> Iterator[None]:
+    """Turn what goes wrong inside a module into one line."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except Exception as error:
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        shape = ", ".join(str(tuple(t.shape)) for t in tree_leaves(x))
+        raise HoldfastError(
+            f"the model {fails} on a batch of shape {shape}: {problem}; choose a model for this data"
+        ) from error
+
+
+@dataclass
+class TrainingFacts:
+    """What a training pass shows about a module.
+
+    Attributes:
+        random: Whether it drew random numbers from a generator.
+    """
+
+    random: bool = False
+
+
+@contextmanager
+def watched_training(module: nn.Module, x: Any) -> Iterator[TrainingFacts]:
+    """Watch a training pass; a module that changes its buffers is refused, since its clients would share them.
+
+    Args:
+        module: The module that runs.
+        x: Its inputs.
+
+    Yields:
+        The facts, complete after the block.
+    """
+    facts = TrainingFacts()
+    before = {name: (id(b), b._version) for name, b in module.named_buffers()}
+    cuda = next((t.device for t in tree_leaves(x) if t.is_cuda), None)
+    with torch.random.fork_rng([] if cuda is None else [cuda]):
+        states = _generator_states(cuda)
+        with torch.no_grad(), _named_failure(x, "fails in training"):
+            yield facts
+        facts.random = any(not torch.equal(a, b) for a, b in zip(states, _generator_states(cuda), strict=True))
+    for name, b in module.named_buffers():
+        if before.get(name) != (id(b), b._version):
+            raise HoldfastError(
+                f"the model changes its buffer {name!r} in forward, which only BatchNorm may, since clients would share "
+                "it; make forward leave it alone"
+            )
+
+
+def _generator_states(cuda: torch.device | None) -> list[Tensor]:
+    return [torch.get_rng_state()] if cuda is None else [torch.get_rng_state(), torch.cuda.get_rng_state(cuda)]
 
 
 def is_shared(module: nn.Module, head: str) -> bool:
@@ -95,7 +151,7 @@ def is_layer(module: nn.Module) -> bool:
     return not list(module.children()) or any(True for _ in module.parameters(recurse=False))
 
 
-def find_head(module: nn.Module, trial: TrialRun, name: str | None) -> str:
+def find_head(module: nn.Module, trial: TrialRun, name: str | None) -> str | None:
     """Find the linear layer whose output is the model's output.
 
     Args:
@@ -104,7 +160,7 @@ def find_head(module: nn.Module, trial: TrialRun, name: str | None) -> str:
         name: The layer that it must be, if the user named one.
 
     Returns:
-        The name of the layer.
+        The name of the layer; None if there is none whose weights are its own.
     """
     linear = [n for n in trial.outputs if isinstance(module.get_submodule(n), nn.Linear)]
     if name is not None and name not in linear:
@@ -115,12 +171,14 @@ def find_head(module: nn.Module, trial: TrialRun, name: str | None) -> str:
         )
         raise HoldfastError(f"the model has no linear layer {name!r} to be its head; {remedy}")
     heads = [n for n in ([name] if name is not None else linear) if trial.outputs[n] is trial.logits]
+    alone = [n for n in heads if trial.runs[n] == 1 and not is_shared(module, n)]
+    if name is None:
+        return alone[-1] if alone else None
     if not heads:
         raise HoldfastError(
-            f"the model's output is not that of {'its head ' + repr(name) if name else 'a linear layer'}; return the "
-            "logits of a last nn.Linear, without a softmax after it"
+            f"the model's output is not that of its head {name!r}; return the logits of a last nn.Linear, without a "
+            "softmax after it"
         )
-    head = heads[-1]
-    if trial.runs[head] > 1 or is_shared(module, head):
-        raise HoldfastError(f"the model's head {head!r} is also used elsewhere in the model; give it its own weights")
-    return head
+    if not alone:
+        raise HoldfastError(f"the model's head {name!r} is also used elsewhere in the model; give it its own weights")
+    return name

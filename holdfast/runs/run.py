@@ -30,7 +30,7 @@ from holdfast.runs.resume import resumed_config
 from holdfast.runs.run_options import RunOptions
 from holdfast.runs.setup import OTHER_TRAINERS, MakeTrainer, arithmetic, prepare, settings_of_objects, trainer_for
 from holdfast.runs.trackers import require, tracked
-from holdfast.training.metrics import Score, evaluate
+from holdfast.training.metrics import Score
 from holdfast.training.personal import TUNED, personalise
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
@@ -59,8 +59,7 @@ class Result:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the served model's parameters and buffers, to be loaded into the module that was trained."""
-        buffers = {name: b.clone() for name, b in self.net.body.named_buffers()}
-        return buffers | {name: p.clone() for name, p in self.net.layout.split(self.w).items()}
+        return self.net.state_dict(self.w)
 
 
 def run(
@@ -160,13 +159,13 @@ def _play(trainer: Trainer, options: RunOptions) -> Result:
         score = _rounds(trainer, replace(options, on_round=on_round), history)
     finished = len(history) >= config.rounds
     if finished and score is None:  # a run that was finished before
-        score = evaluate(trainer.net, trainer.server.served(), trainer.federation)
+        score = trainer.evaluate()
     summary = _summary(trainer, history, folder) | _by_class(score)
     if config.personal and finished and isinstance(trainer, Simulation):
         summary |= personalise(trainer, with_flag_parts(TUNED[config.personal_what], config))
     if folder is not None and finished and not folder.finished:
         folder.finish(summary)
-    return Result(config, history, summary, trainer.net, trainer.server.served(), score)
+    return Result(config, history, summary, trainer.served_net, trainer.server.served(), score)
 
 
 def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
@@ -192,7 +191,7 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
     for t in range(len(history) + 1, config.rounds + 1):
         started = time.perf_counter()
         record = trainer.play(t)
-        score = evaluate(trainer.net, trainer.server.served(), trainer.federation) if config.evaluates(t) else None
+        score = trainer.evaluate() if config.evaluates(t) else None
         if score is not None:
             record = replace(record, test_accuracy=score.accuracy, test_loss=score.loss)
         record = replace(record, seconds=time.perf_counter() - started)

@@ -117,6 +117,7 @@ def check_together(
         head=config.head,
         device=device,
         precision=config.precision,
+        batchnorm=config.batchnorm,
     )
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")

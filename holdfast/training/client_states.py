@@ -9,20 +9,29 @@ from torch.utils._pytree import tree_map
 
 from holdfast.core.tensors import PerPart, stack
 from holdfast.method.method import Method
+from holdfast.models.batchnorm import STATISTICS
+from holdfast.models.net import Net
 from holdfast.training.state_store import StateStore
 
 
 class ClientStates:
     """States by client id.
 
+    Args:
+        method: The method, whose parts may keep a state at clients.
+        net: The network, whose BatchNorm layers may stay at clients.
+        rows: Keeps the states, in memory or on disk; by default in memory.
+
     Attributes:
-        stateful: The parts that keep a state at clients.
+        stateful: Whether clients keep anything.
         rows: The states, in memory or on disk.
         changed: The clients whose state was written since the last checkpoint.
     """
 
-    def __init__(self, method: Method, rows: StateStore | None = None) -> None:
-        self.stateful = method.filling("init_client")
+    def __init__(self, method: Method, net: Net, rows: StateStore | None = None) -> None:
+        self.parts = method.filling("init_client")
+        self.own = net.kept_at_clients()
+        self.stateful = bool(self.parts or self.own)
         self.rows: StateStore = {} if rows is None else rows
         self.changed: set[int] = set()
 
@@ -40,4 +49,4 @@ class ClientStates:
 
     def initial(self, w: Tensor) -> PerPart:
         """Return the state of a client that is drawn for the first time."""
-        return {p.name: p.init_client(w) for p in self.stateful}
+        return {p.name: p.init_client(w) for p in self.parts} | ({STATISTICS: self.own} if self.own else {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,11 +16,12 @@ from holdfast.models.net import Net
 
 @dataclass(frozen=True)
 class Score:
-    """Fractions of 1; ``by_class`` has NaN for a class without test samples."""
+    """Fractions of 1; ``by_class`` and ``loss_by_class`` have NaN for a class without test samples."""
 
     accuracy: float
     loss: float
     by_class: tuple[float, ...]
+    loss_by_class: tuple[float, ...] = ()
 
 
 def evaluate(net: Net, w: Tensor, federation: Federation, batch: int = 1000) -> Score:
@@ -31,7 +34,7 @@ def evaluate(net: Net, w: Tensor, federation: Federation, batch: int = 1000) -> 
         batch: The samples per forward pass.
 
     Returns:
-        Accuracy, loss and accuracy by class.
+        Accuracy and loss, in all and by class.
     """
     data = federation.data
     hits, losses = [], []
@@ -43,4 +46,28 @@ def evaluate(net: Net, w: Tensor, federation: Federation, batch: int = 1000) -> 
     hit, loss = torch.cat(hits).to(torch.float64), torch.cat(losses).to(torch.float64)
     total = torch.bincount(data.test_y, minlength=federation.classes)
     right = torch.bincount(data.test_y, weights=hit, minlength=federation.classes)
-    return Score(float(hit.mean()), float(loss.mean()), tuple((right / total).tolist()))
+    wrong = torch.bincount(data.test_y, weights=loss, minlength=federation.classes)
+    by_class, loss_by_class = (tuple((t / total).tolist()) for t in (right, wrong))
+    return Score(float(hit.mean()), float(loss.mean()), by_class, loss_by_class)
+
+
+def on_mix(score: Score, counts: Tensor) -> Score:
+    """Return a score on the class mix of a client, from its samples per class; classes without test samples are left out.
+
+    A client that holds no tested class has NaN as accuracy and loss.
+    """
+    accuracy, loss = (torch.tensor(t, dtype=torch.float64) for t in (score.by_class, score.loss_by_class))
+    held = torch.where(torch.isnan(accuracy), 0, counts.cpu().double())
+    share = held / held.sum()
+    mixed = [float((share * torch.nan_to_num(t)).sum()) for t in (accuracy, loss)]
+    return Score(mixed[0], mixed[1], score.by_class, score.loss_by_class)
+
+
+def mean_score(scores: Sequence[Score]) -> Score:
+    """Return the mean over clients; those that hold no tested class are left out."""
+    known = [s for s in scores if not math.isnan(s.accuracy)]
+    rows = [
+        torch.tensor([getattr(s, name) for s in known], dtype=torch.float64).mean(0)
+        for name in ("accuracy", "loss", "by_class", "loss_by_class")
+    ]
+    return Score(float(rows[0]), float(rows[1]), tuple(rows[2].tolist()), tuple(rows[3].tolist()))

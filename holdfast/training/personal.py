@@ -15,13 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.core.tensors import PerPart
+from holdfast.data.federation import Federation
 from holdfast.engines.choose import build
 from holdfast.engines.cohort import Cohort
 from holdfast.engines.local_training import LocalTraining
 from holdfast.method.method import Method
+from holdfast.models.batchnorm import STATISTICS
+from holdfast.models.net import Net
 from holdfast.parts.only_head import OnlyHead
 from holdfast.training.metrics import evaluate
-from holdfast.training.simulation import Simulation
+from holdfast.training.simulation import Simulation, own_model
 
 AT_ONCE = 16  # clients whose copies are in memory at the same time
 TUNED = {"head": Method((OnlyHead(),)), "all": Method()}  # by the setting personal_what
@@ -48,17 +52,21 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
     )
     last = simulation.broadcast(config.rounds, {})
     broadcast = last._replace(w0=served, round=torch.tensor(t, device=net.device))
-    accuracies, mixes = [], []
+    before, after, mixes = [], [], []
     clients = simulation.occupied[:limit]
     for ids in np.array_split(clients, -(-len(clients) // AT_ONCE)):
         info = simulation.client_info(ids)
         steps = (info.n + config.batch - 1) // config.batch
         info = info._replace(S=steps, K=steps * epochs)
-        update = engine.train(broadcast, Cohort(info, {}, simulation.plan(info, t, 0, epochs)))
-        accuracies += [by_class(simulation, served + delta) for delta in update.deltas]
+        kept = kept_layers(simulation, ids, served)
+        update = engine.train(broadcast, Cohort(info, kept, simulation.plan(info, t, 0, epochs)))
+        for row, delta in enumerate(update.deltas):
+            after.append(by_class(*own_copy(net, served + delta, update.uploads | update.states, row), fed))
+            before += [by_class(*own_copy(net, served, kept, row), fed)] if kept else []
         mixes.append(info.counts.cpu())
     counts = torch.cat(mixes)
-    own, plain = on_mix(torch.stack(accuracies), counts), on_mix(by_class(simulation, served), counts)
+    shared = torch.stack(before) if before else by_class(simulation.served_net, served, fed)
+    own, plain = on_mix(torch.stack(after), counts), on_mix(shared, counts)
     return {
         "personal_accuracy": float(own.mean()),
         "personal_accuracy_std": float(own.std(correction=0)),
@@ -66,9 +74,34 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
     }
 
 
-def by_class(simulation: Simulation, w: Tensor) -> Tensor:
+def kept_layers(simulation: Simulation, ids: np.ndarray, w: Tensor) -> PerPart:
+    """Return the BatchNorm layers that stay at these clients, with a client axis; empty if none do."""
+    if not simulation.net.kept_at_clients():
+        return {}
+    return {STATISTICS: simulation.clients.gather(ids.tolist(), w)[STATISTICS]}
+
+
+def own_copy(net: Net, w: Tensor, kept: PerPart, row: int) -> tuple[Net, Tensor]:
+    """Return a client's copy of a model with its own BatchNorm layers, if it has any.
+
+    Args:
+        net: The network.
+        w: The copy, without the layers that stay at the client.
+        kept: What the clients keep or return, with a client axis.
+        row: Which of the clients.
+
+    Returns:
+        The network with the client's running statistics, and the client's vector.
+    """
+    if STATISTICS not in kept:
+        return net, w
+    state = {name: rows[row] for name, rows in kept[STATISTICS].items()}
+    return own_model(net, w, {"own": w[net.kept], **state})
+
+
+def by_class(net: Net, w: Tensor, federation: Federation) -> Tensor:
     """Return a model's test accuracy in every class: NaN without test samples, 0 if the model is not finite."""
-    found = evaluate(simulation.net, w, simulation.federation).by_class
+    found = evaluate(net, w, federation).by_class
     return torch.tensor(found, dtype=torch.float64) * torch.isfinite(w).all().cpu()
 
 

@@ -21,10 +21,12 @@ from holdfast.engines.local_training import CHUNK, Broadcast
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Part, Round, Trip
+from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
+from holdfast.training.metrics import Score, evaluate, mean_score
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
 from holdfast.training.slices import CohortCollector, SliceSums
@@ -78,6 +80,25 @@ class Trainer(ABC):
         """Return the clients of a cohort in the groups in which they are trained; by default in one."""
         return [ids]
 
+    @abstractmethod
+    def client_scores(self) -> Iterator[Score]:
+        """Yield the score of every client's own model, where BatchNorm layers stay at the clients."""
+
+    def evaluate(self) -> Score:
+        """Score the served model on the test data.
+
+        Where every client has its own BatchNorm layers there is no such model: the score is then the mean of the
+        clients' own, each on its own class mix.
+        """
+        if self.net.kept_at_clients():
+            return mean_score(list(self.client_scores()))
+        return evaluate(self.served_net, self.server.served(), self.federation)
+
+    @property
+    def served_net(self) -> Net:
+        """The network with the running statistics of the global model."""
+        return self.net.with_stats(self.server.stats)
+
     def annotate(self, record: RoundRecord) -> RoundRecord:
         """Add what only the subclass knows about a round."""
         return record
@@ -96,8 +117,9 @@ class Trainer(ABC):
         if len(groups) > 1 and not (self.method.reads_deltas or self.config.drift):
             sums = SliceSums(self.server, lambda slice: self._server_view(t, slice, broadcast.lr))
         update, skipped, received = self._train_slices(broadcast, groups, sums)
-        model = self.net.initial.numel() * self.net.initial.element_size()
-        down = len(ids) * (model * (1 + visits) + nbytes(broadcast.messages))
+        model = self.net.travelling
+        sent = model + nbytes({"": broadcast.stats})
+        down = len(ids) * (sent * (1 + visits) + nbytes(broadcast.messages))
         up = model * len(ids) * visits + received
         r = self._server_view(t, update, broadcast.lr)
         for number, (part, trip) in enumerate(self.trips, start=1):
@@ -120,7 +142,7 @@ class Trainer(ABC):
         """Return what every client is sent in round ``t``."""
         like = self.server.w
         lr = torch.tensor(self.config.lr * self.config.lr_decay ** (t - 1), dtype=like.dtype, device=like.device)
-        return Broadcast(like, lr, torch.tensor(t, device=like.device), messages)
+        return Broadcast(like, lr, torch.tensor(t, device=like.device), messages, self.server.stats)
 
     def _train_slices(
         self, broadcast: Broadcast, groups: list[np.ndarray], sums: SliceSums | None
@@ -142,9 +164,10 @@ class Trainer(ABC):
     ) -> tuple[list[int], int]:
         """Train some clients and collect what is finite; return who is left out, and the bytes received."""
         update = self.train(broadcast, group)
-        model = broadcast.w0.numel() * broadcast.w0.element_size()
-        received = model * len(update.ids) + nbytes(update.uploads)
+        received = self.net.travelling * len(update.ids) + nbytes(update.uploads)
         good = finite_rows(update.uploads, update.deltas)
+        if STATISTICS in update.uploads:
+            good = good & self.net.statistics.possible(update.uploads[STATISTICS])
         skipped: list[int] = update.ids[~good].tolist()
         if skipped:
             update = update.rows(good)
@@ -159,7 +182,7 @@ class Trainer(ABC):
         return Round(
             w=self.server.w, deltas=update.deltas, ids=update.ids, n=update.n, K=update.K,
             weights=self.server.weights(update.n), lr=lr, server_lr=self.config.server_lr, N=fed.clients, round=t,
-            rounds=self.config.rounds, net=self.net,
+            rounds=self.config.rounds, net=self.net.with_stats(self.server.stats),
             key=lambda: rng.key(seed, rng.SERVER, torch.tensor(t, device=self.net.device)),
             public=lambda: fed.public_batches(CHUNK),
             occupied=len(self.occupied),
@@ -219,12 +242,12 @@ class Trainer(ABC):
         if not due:
             return 0, 0
         served = self.server.served()
-        broadcast = Broadcast(served, r.lr, torch.tensor(r.round, device=served.device), {})
+        broadcast = Broadcast(served, r.lr, torch.tensor(r.round, device=served.device), {}, self.server.stats)
         sums: PerPart = {}
         sent = received = 0
         for asked, found in self.survey(broadcast, due):
             received += nbytes(found)
-            sent += asked * served.numel() * served.element_size()
+            sent += asked * (served.numel() * served.element_size() + nbytes({"": broadcast.stats}))
             for part in due:
                 rows = self._possible(r.round, part, found[part.name])
                 if rows:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from holdfast.core.tensors import PerPart
+from holdfast.core.tensors import PerPart, Tensors
 from holdfast.method.method import Method
 from holdfast.method.part import Round
+from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 
 
@@ -18,6 +19,13 @@ class Server:
         self.net, self.method, self.N, self.server_lr = net, method, clients, server_lr
         self.w = net.initial.clone()
         self.states: PerPart = {p.name: p.init_server(self.w, clients) for p in method.filling("init_server")}
+        if net.carries and net.batchnorm == "average":
+            self.states[STATISTICS] = net.stats
+
+    @property
+    def stats(self) -> Tensors:
+        """The running statistics of the global model; empty if they are not averaged."""
+        return self.states.get(STATISTICS, {})
 
     def messages(self) -> PerPart:
         """Return what every client is sent beside the model."""
@@ -46,6 +54,8 @@ class Server:
             absorbed: The new states of parts that have absorbed the round slice by slice.
         """
         absorbed = absorbed or {}
+        if STATISTICS in uploads:
+            self.states[STATISTICS] = mean_statistics(self.stats, uploads[STATISTICS], r.weights)
         for p in self.method.filling("absorb"):
             if p.name in absorbed:
                 self.states[p.name] = absorbed[p.name]
@@ -72,3 +82,19 @@ class Server:
         for p in self.method.filling("serve"):
             w = p.serve(self.states.get(p.name, {}), w)
         return w
+
+
+def mean_statistics(old: Tensors, rows: Tensors, weights: Tensor) -> Tensors:
+    """Return the weighted mean of the clients' running statistics; counts of batches stay integers.
+
+    Args:
+        old: The statistics at the start of the round.
+        rows: Those of the clients, with a client axis.
+        weights: The clients' weights, which sum to one.
+
+    Returns:
+        The new statistics.
+    """
+    change = torch.tensordot(weights.to(old["running"].dtype), rows["running"] - old["running"], dims=1)
+    counted = torch.tensordot(weights.double(), (rows["batches"] - old["batches"]).double(), dims=1)
+    return {"running": old["running"] + change, "batches": old["batches"] + counted.round().long()}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.tensors import PerPart
+from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.federation import Federation
 from holdfast.engines.batches import BatchPlan, plan
 from holdfast.engines.choose import ENGINES, build, choose, compiles, products, workers
@@ -20,9 +20,11 @@ from holdfast.engines.local_training import Broadcast, ClientInfo, LocalTraining
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Part, Trip
+from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_states import ClientStates
+from holdfast.training.metrics import Score, evaluate, on_mix
 from holdfast.training.prefetch import Prefetcher
 from holdfast.training.round import Trainer
 from holdfast.training.state_store import make_store
@@ -43,7 +45,7 @@ class Simulation(Trainer):
 
     def __init__(self, config: Config, method: Method, federation: Federation, net: Net) -> None:
         super().__init__(config, method, federation, net)
-        self.clients = ClientStates(method, make_store(config.states, net.device))
+        self.clients = ClientStates(method, net, make_store(config.states, net.device))
         self.occupied = federation.occupied
         self.labels = federation.data.y.cpu().numpy().copy()  # a tensor's memory may move, as to another process
         require_samples(federation)
@@ -105,11 +107,23 @@ class Simulation(Trainer):
 
     def gradients(self, broadcast: Broadcast, ids: np.ndarray, at: Tensor) -> Tensor:
         info = self.client_info(ids)
-        return self.engines[0].gradients(Cohort(info, {}, self.plan(info, int(broadcast.round), 0)), at)
+        cohort = Cohort(info, {}, self.plan(info, int(broadcast.round), 0))
+        return self.engines[0].gradients(cohort, at, broadcast.stats)
 
     def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
         for ids in np.array_split(self.occupied, -(-len(self.occupied) // SURVEYED)):
             yield len(ids), self.engines[0].survey(broadcast, self.client_info(ids), parts)
+
+    def client_scores(self) -> Iterator[Score]:
+        served = self.server.served()
+        for i in self.occupied.tolist():
+            yield self.client_score(i, served)
+
+    def client_score(self, client: int, served: Tensor) -> Score:
+        """Return the score of one client's own model on its class mix: the served one with its BatchNorm layers."""
+        state = self.clients.gather([client], served)[STATISTICS]
+        net, w = own_model(self.net, served, {name: rows[0] for name, rows in state.items()})
+        return on_mix(evaluate(net, w, self.federation), self.client_info(np.array([client])).counts[0])
 
     def class_counts(self, ids: Tensor) -> Tensor:
         return self.client_info(ids.cpu().numpy()).counts
@@ -181,6 +195,21 @@ class Simulation(Trainer):
             info.samples, info.n, info.id, words=(c.seed, t, trip), batch=c.batch,
             epochs=c.passes if epochs is None else epochs, steps=c.steps if epochs is None else None,
         )  # fmt: skip
+
+
+def own_model(net: Net, served: Tensor, state: Tensors) -> tuple[Net, Tensor]:
+    """Return a client's own model: the served one with the BatchNorm layers that the client keeps.
+
+    Args:
+        net: The network.
+        served: The served model.
+        state: What the client keeps.
+
+    Returns:
+        The network with the client's running statistics, and the client's vector.
+    """
+    stats = {name: state[name] for name in net.stats}
+    return net.with_stats(stats), torch.scatter(served, 0, net.kept, state["own"])
 
 
 def cohort_shape(config: Config, federation: Federation, trip: Trip | None = None) -> CohortShape:

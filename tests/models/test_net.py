@@ -221,7 +221,7 @@ def test_dropout_is_replaced_and_follows_the_key():
     assert net.dropout
     assert not any(isinstance(m, nn.Dropout) for m in net.body.modules())
     assert isinstance(module[1], nn.Dropout)
-    one, again, other, none = (net(net.initial, x, k).logits for k in (rng.key(1), rng.key(1), rng.key(2), None))
+    one, again, other, none = (net.training_pass(net.initial, x, None, k)[0].logits for k in (rng.key(1), rng.key(1), rng.key(2), None))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     torch.testing.assert_close(none, module.eval()(x))
@@ -229,7 +229,7 @@ def test_dropout_is_replaced_and_follows_the_key():
 
 def test_every_dropout_layer_drops_units_of_its_own():
     net = Net(nn.Sequential(nn.Dropout(0.4), nn.Identity(), nn.Dropout(0.4), nn.Linear(400, 2)), (400,), 2)
-    features = net(net.initial, torch.ones(5, 400), rng.key(1)).features
+    features = net.training_pass(net.initial, torch.ones(5, 400), None, rng.key(1))[0].features
     kept = (features - 1 / 0.6**2).abs() < 1e-4
     assert (kept | (features == 0)).all()
     assert float(kept.float().mean()) == pytest.approx(0.36, abs=0.05), "kept twice, with 0.6 * 0.6"
@@ -254,7 +254,7 @@ def listed_twice() -> nn.Module:
 @pytest.mark.parametrize("make", [DropsTwice, listed_twice])
 def test_one_dropout_layer_in_two_places_drops_in_both(make: Callable[[], nn.Module]):
     net = Net(make(), (400,), 2)
-    features = net(net.initial, torch.ones(5, 400), rng.key(1)).features
+    features = net.training_pass(net.initial, torch.ones(5, 400), None, rng.key(1))[0].features
     assert float((features != 0).float().mean()) == pytest.approx(0.36, abs=0.05), "kept twice, with 0.6 * 0.6"
 
 
@@ -265,7 +265,7 @@ def test_other_kinds_of_dropout_are_not_silently_switched_off(drop: nn.Module):
     if isinstance(net, str):
         assert type(drop).__name__ in net
         return
-    one, other = (net(net.initial, torch.ones(4, *IMAGE), rng.key(k)).logits for k in (1, 2))
+    one, other = (net.training_pass(net.initial, torch.ones(4, *IMAGE), None, rng.key(k))[0].logits for k in (1, 2))
     assert not torch.equal(one, other)
 
 

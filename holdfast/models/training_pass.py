@@ -1,0 +1,145 @@
+"""A forward pass in training: what the module calls from PyTorch is computed so that every engine agrees.
+
+The module runs in its training mode. BatchNorm leaves padding out and returns its new statistics instead of storing
+them; every kind of dropout takes its mask from a key. Whatever else the module calls is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from holdfast.core.errors import HoldfastError
+from holdfast.models.attention import attend, attend_with_projections
+from holdfast.models.batchnorm import BatchNorms
+from holdfast.models.dropout import draw, drop_alpha, drop_channels, drop_units
+
+
+class TrainingPass(TorchFunctionMode):
+    """Intercepts what a module calls while it runs.
+
+    Attributes:
+        norms: The BatchNorm layers of the pass.
+        mask: False where a row of the batch is padding; None: there is no padding.
+        batch: The rows of the batch.
+    """
+
+    def __init__(self, norms: BatchNorms, mask: Tensor | None, batch: int) -> None:
+        super().__init__()
+        self.norms, self.mask, self.batch = norms, mask, batch
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        replacement = REPLACEMENTS.get(func)
+        kwargs = kwargs or {}
+        return func(*args, **kwargs) if replacement is None else replacement(self, *args, **kwargs)
+
+
+def _batch_norm(
+    p: TrainingPass, input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False, momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    if not training:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    return p.norms.normalise(input, running_mean, weight, bias, eps, p.mask)
+
+
+def _dropout(p: TrainingPass, input: Tensor, p_: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    return drop_units(input, p_, p.batch) if training and p_ > 0 else input
+
+
+def _channels(p: TrainingPass, input: Tensor, p_: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    return drop_channels(input, p_) if training and p_ > 0 else input
+
+
+def _alpha(p: TrainingPass, input: Tensor, p_: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
+    return drop_alpha(input, p_) if training and p_ > 0 else input
+
+
+def _feature_alpha(
+    p: TrainingPass, input: Tensor, p_: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    return drop_alpha(input, p_, channels=True) if training and p_ > 0 else input
+
+
+def _named_p(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Accept the probability under PyTorch's name for it, ``p``."""
+
+    def call(passed: TrainingPass, *args: Any, **kwargs: Any) -> Tensor:
+        if "p" in kwargs:
+            kwargs["p_"] = kwargs.pop("p")
+        return function(passed, *args, **kwargs)
+
+    return call
+
+
+def _bernoulli(p: TrainingPass, input: Tensor, chance: float = 0.5, *, generator: object = None) -> Tensor:
+    """Fill a tensor with ones and zeros: what drop-path layers do."""
+    number = draw(tuple(input.shape))
+    if number is None:
+        return input.bernoulli_(chance)
+    return input.copy_((number < chance).to(input.dtype))
+
+
+def _attention(p: TrainingPass, *args: Any, **kwargs: Any) -> Tensor:
+    dropped = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+    return attend(*args, **kwargs) if dropped else F.scaled_dot_product_attention(*args, **kwargs)
+
+
+def _multi_head(p: TrainingPass, *args: Any, **kwargs: Any) -> Any:
+    training = kwargs.get("training", args[13] if len(args) > 13 else True)
+    if training and args[10]:
+        return attend_with_projections(*args, **kwargs)
+    return F.multi_head_attention_forward(*args, **kwargs)
+
+
+def _recurrent(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a recurrent network layer by layer if it drops units between its layers."""
+
+    def call(p: TrainingPass, *args: Any) -> Any:
+        if len(args) != 9 or isinstance(args[3], (list, tuple)):  # packed sequences: data, batch sizes, ...
+            if args[-3] and args[-2]:
+                raise HoldfastError("dropout in a recurrent network needs padded sequences, not packed ones; pad them")
+            return function(*args)
+        x, state, weights, biases, layers, dropped, train, both, batch_first = args
+        if not (train and dropped and layers > 1):
+            return function(*args)
+        each, ways = len(weights) // layers, 2 if both else 1
+        parts = state if isinstance(state, (list, tuple)) else (state,)
+        finals: list[tuple[Tensor, ...]] = []
+        for layer in range(layers):
+            own = tuple(s[layer * ways : (layer + 1) * ways] for s in parts)
+            some = weights[layer * each : (layer + 1) * each]
+            given = own if isinstance(state, (list, tuple)) else own[0]
+            x, *final = function(x, given, some, biases, 1, 0.0, train, both, batch_first)
+            finals.append(tuple(final))
+            if layer < layers - 1:
+                x = drop_units(x, dropped, p.batch)
+        return (x, *(torch.cat(s) for s in zip(*finals, strict=True)))
+
+    return call
+
+
+REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.batch_norm: _batch_norm,
+    F.dropout: _named_p(_dropout),
+    F.dropout1d: _named_p(_channels),
+    F.dropout2d: _named_p(_channels),
+    F.dropout3d: _named_p(_channels),
+    F.alpha_dropout: _named_p(_alpha),
+    F.feature_alpha_dropout: _named_p(_feature_alpha),
+    F.scaled_dot_product_attention: _attention,
+    F.multi_head_attention_forward: _multi_head,
+    torch.Tensor.bernoulli_: _bernoulli,
+    torch.lstm: _recurrent(torch.lstm),
+    torch.gru: _recurrent(torch.gru),
+    torch.rnn_tanh: _recurrent(torch.rnn_tanh),
+    torch.rnn_relu: _recurrent(torch.rnn_relu),
+}
