@@ -19,28 +19,31 @@ def samples(what: str, values: Any, channels: str = "auto") -> Tensor:
 
     Args:
         what: The name of the inputs, for error messages.
-        values: Images or rows of features. Grey images [n, height, width] get a channel axis.
+        values: Images, rows of features, tokens or anything else with a sample axis. Grey images of uint8 [n, height,
+            width] get a channel axis; other arrays keep their shape.
         channels: Where images have their channels: ``first``, ``last`` or ``auto``. The latter means last where the
             last axis is 1 or 3 and the second is not, else first.
 
     Returns:
-        Finite numbers: uint8 or float32 [n, channels, height, width], or float32 [n, features].
+        Finite numbers: uint8 for images, int64 for other integers, else float32.
     """
     x = _tensor(what, values)
     if len(x) == 0:
         raise HoldfastError(f"{what} is empty; give at least one sample")
-    if x.dim() == 3:
+    if x.dim() == 3 and (x.dtype == torch.uint8 or channels != "auto"):
         x = x[:, None]
     elif x.dim() == 4 and (channels == "last" or (channels == "auto" and _looks_last(x))):
         x = x.permute(0, 3, 1, 2)
-    if x.dim() not in (2, 4):
-        shapes = "[n, features], [n, height, width] or [n, channels, height, width]"
-        raise HoldfastError(f"{what} must be {shapes}, not {list(x.shape)}; reshape it")
+    if x.dim() < 2:
+        raise HoldfastError(
+            f"{what} must have at least two axes, such as [n, features], not {list(x.shape)}; reshape it"
+        )
     if x.numel() == 0:
         raise HoldfastError(
             f"{what} has shape {list(x.shape)}, so its samples are empty; give samples with at least one number"
         )
-    x = x.contiguous() if x.dtype == torch.uint8 and x.dim() == 4 else x.float().contiguous()
+    kept = (x.dtype == torch.uint8 and x.dim() == 4) or x.dtype == torch.int64
+    x = x.contiguous() if kept else x.float().contiguous()
     _check_finite(what, x)
     return x
 
@@ -52,6 +55,8 @@ def _looks_last(x: Tensor) -> bool:
 def _tensor(what: str, values: Any) -> Tensor:
     if isinstance(values, Tensor):
         x = values.detach().cpu()
+        if x.dtype in (torch.int8, torch.int16, torch.int32):
+            x = x.long()
     else:
         try:
             array = np.asarray(values)
@@ -60,8 +65,7 @@ def _tensor(what: str, values: Any) -> Tensor:
         if array.dtype.kind not in "biuf":
             raise HoldfastError(f"{what} must be numbers, not {array.dtype}; convert it first")
         # Torch supports neither other byte orders, negative strides and read-only memory nor all unsigned types.
-        kind = np.uint8 if array.dtype == np.uint8 else (np.float32 if array.dtype.kind != "f" else None)
-        native = array.dtype.newbyteorder("=") if kind is None else np.dtype(kind)
+        native = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype(_whole_kind(array.dtype))
         array = np.require(array.astype(native, copy=False), requirements=["C", "W"])
         x = torch.from_numpy(array)
     if x.is_complex() or x.dim() == 0:
@@ -69,8 +73,15 @@ def _tensor(what: str, values: Any) -> Tensor:
     return x
 
 
+def _whole_kind(dtype: np.dtype) -> type:
+    """Return the type in which integers and booleans are stored; the largest integers become real numbers."""
+    if dtype == np.uint8:
+        return np.uint8
+    return np.float32 if dtype.kind == "b" or dtype == np.uint64 else np.int64
+
+
 def _check_finite(what: str, x: Tensor) -> None:
-    if x.dtype == torch.uint8:
+    if not x.is_floating_point():
         return
     bad, first = 0, -1
     for start in range(0, len(x), CHUNK):

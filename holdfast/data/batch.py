@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +15,13 @@ class Batch:
     """Samples of one client. Where ``mask`` is false the row is padding and must not count.
 
     Attributes:
-        x: Inputs.
+        x: Inputs: a tensor, or a dictionary or tuple of tensors.
         y: Labels.
         mask: Which rows are samples.
         padded: Whether some rows may be padding.
     """
 
-    x: Tensor
+    x: Any
     y: Tensor
     mask: Tensor
     padded: bool = True

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,7 +84,9 @@ def _open(entry: Path) -> DataSet | None:
     """Return the entry, or None if it is missing or damaged in any way."""
     try:
         meta = json.loads((entry / "meta.json").read_text())
-        arrays = {name: _map(entry / f"{name}.npy", meta["arrays"][name], meta["checksums"][name]) for name in ARRAYS}
+        arrays: dict[str, Any] = {
+            name: _map(entry / f"{name}.npy", meta["arrays"][name], meta["checksums"][name]) for name in ARRAYS
+        }
         classes, mean, std = (tuple(meta[k]) for k in ("classes", "mean", "std"))
         return DataSet(name=meta["name"], **arrays, classes=classes, mean=mean, std=std)
     except Exception:  # whatever the damage, the remedy is to decode again

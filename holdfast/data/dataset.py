@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from holdfast.data.packed_inputs import InputField
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -13,7 +15,8 @@ class DataSet:
 
     Attributes:
         name: The name shown to the user.
-        x: Training inputs: uint8 or float [n, channels, height, width], or float [n, features].
+        x: Training inputs [n, ...]: images are uint8 or float [n, channels, height, width]; integers such as tokens
+            are int64.
         y: Training labels: int64 [n].
         test_x: Test inputs.
         test_y: Test labels.
@@ -21,6 +24,7 @@ class DataSet:
         mean: The mean per channel or feature; empty: inputs are not normalised.
         std: The standard deviation per channel or feature.
         groups: The client of every training sample, int64 [n], for data that is already federated.
+        fields: What the columns of ``x`` are, if a sample is several tensors.
     """
 
     name: str
@@ -32,6 +36,7 @@ class DataSet:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     groups: Tensor | None = None
+    fields: tuple[InputField, ...] = ()
 
     def __repr__(self) -> str:
         counts = f"{len(self.y)} training and {len(self.test_y)} test samples"

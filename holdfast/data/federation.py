@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from holdfast.data.batch import Batch
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
+from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
 
 
@@ -34,6 +36,7 @@ class Federation:
         dtype: The precision of the inputs.
         leaks: Whether the public samples are the test samples.
         numbers: The samples' numbers in the whole data set, if only some samples are here.
+        tokens: Whether integers reach the network as they are.
     """
 
     data: DataSet
@@ -45,6 +48,7 @@ class Federation:
     dtype: torch.dtype = torch.float32
     leaks: bool = False
     numbers: Tensor | None = None
+    tokens: bool = False
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -112,9 +116,36 @@ class Federation:
         numbers = torch.cat([numbers, torch.full_like(y, -1, dtype=torch.int64).to(numbers)])
         return replace(self, data=data, public=new.to(self.device), numbers=numbers)
 
-    def inputs(self, stored: Tensor) -> Tensor:
-        """Turn stored samples into network inputs: scaled and normalised. Any leading axes."""
-        return self.normalised(self.scaled(stored))
+    @property
+    def integers(self) -> bool:
+        """Whether samples are integers that are not pixels, so that they may be tokens."""
+        return not self.data.fields and self.data.x.dtype == torch.int64
+
+    def as_tokens(self) -> Federation:
+        """Return the same federation, whose integers reach the network as they are: neither scaled nor normalised."""
+        return replace(self, tokens=True)
+
+    def as_images(self) -> Federation:
+        """Return the same federation; samples of two axes get a channel axis, as named networks expect of images."""
+        if len(self.shape) != 2 or self.data.fields:
+            return self
+        d = self.data
+        return replace(self, data=replace(d, x=d.x[:, None], test_x=d.test_x[:, None]))
+
+    def example(self) -> Any:
+        """Return two inputs of the network: zeros, or the smallest and largest integers."""
+        x = self.data.x if len(self.data.x) else self.data.test_x
+        stored = x.new_zeros(2, *self.shape)
+        if x.dtype == torch.int64 or self.data.fields:
+            low, high = x.amin(0), x.amax(0)
+            stored = torch.stack([low, high])
+        return self.inputs(stored)
+
+    def inputs(self, stored: Tensor) -> Any:
+        """Turn stored samples into network inputs: scaled and normalised, or taken apart. Any leading axes."""
+        if self.data.fields:
+            return unpack(stored, self.data.fields, self.dtype)
+        return stored if self.tokens else self.normalised(self.scaled(stored))
 
     def scaled(self, stored: Tensor) -> Tensor:
         """Turn stored samples into numbers, pixels in [0, 1]: the scale of the feature noise."""
@@ -136,8 +167,10 @@ class Federation:
         mean, std = (v.reshape(shape) for v in both)
         return mean, std
 
-    def samples(self, index: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+    def samples(self, index: Tensor, sigma: Tensor) -> tuple[Any, Tensor]:
         """Return the inputs and labels of sample numbers as their client sees them: with its feature noise."""
+        if self.tokens or self.data.fields:
+            return self.inputs(self.data.x[index]), self.data.y[index]
         x = self.scaled(self.data.x[index])
         if self.deal.noise is not None:
             noise = self.deal.noise
@@ -146,7 +179,7 @@ class Federation:
             x = perturb(x, number, spread, noise.mean, noise.share, self.seed)
         return self.normalised(x), self.data.y[index]
 
-    def batch(self, index: Tensor, sigma: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
+    def batch(self, index: Tensor, sigma: Tensor, key: Tensor | None) -> tuple[Any, Tensor]:
         """Return a batch like ``samples``, with its images augmented if there is a key.
 
         Args:
@@ -202,6 +235,8 @@ def federate(
     groups = None if data.groups is None else data.groups.cpu().numpy()[rest]
     dealt = deal(split, labels[rest], clients, seed, groups)
     dealt = Deal(rest[dealt.index], dealt.offsets, dealt.noise)
+    if dealt.noise is not None and (data.fields or data.x.dtype == torch.int64):
+        raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
     if augment and data.x.dim() != 4:
         raise HoldfastError(
             f"augmentation needs images, but the samples of {data.name} have shape {tuple(data.x.shape[1:])}; "

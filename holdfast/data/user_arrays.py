@@ -13,6 +13,7 @@ from torch import Tensor
 from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import are_strings, labels, numbered, samples
 from holdfast.data.dataset import DataSet
+from holdfast.data.packed_inputs import InputField, is_several, pack
 from holdfast.data.prepare import hold_out_test, moments
 
 
@@ -34,7 +35,9 @@ def from_arrays(
     """Make a data set from numpy arrays, torch tensors or lists.
 
     Args:
-        x: Inputs: images [n, height, width] or [n, channels, height, width], or rows [n, features].
+        x: Inputs of any shape [n, ...]: images [n, channels, height, width], rows [n, features], tokens [n, length],
+            or several arrays: a dictionary by the names of ``forward``'s arguments, or a tuple in their order. Your own
+            module gets them in this shape, and integers as integers if it takes them; a named network gets numbers.
         y: Labels: integers from 0, or strings.
         test_x: Test inputs; without them a fixed share of every class is held out.
         test_y: Test labels.
@@ -46,7 +49,8 @@ def from_arrays(
         share: The share of every class to hold out where there is no test set.
         mean: The mean per channel or feature; by default that of the training data.
         std: The standard deviation per channel or feature; by default that of the training data.
-        normalise: Whether to normalise inputs by ``mean`` and ``std``.
+        normalise: Whether to normalise inputs by ``mean`` and ``std``; several arrays, and integers that the model
+            takes as they are, never are.
 
     Returns:
         The checked data set.
@@ -57,20 +61,24 @@ def from_arrays(
     """
     if (test_x is None) != (test_y is None):
         raise HoldfastError("only one of test_x and test_y is given; give both or neither")
-    inputs = samples("x", x, channels)
-    test_inputs = inputs[:0] if test_x is None else samples("test_x", test_x, channels)
+    inputs, fields = _inputs("x", x, channels)
+    test_inputs, test_fields = (inputs[:0], fields) if test_x is None else _inputs("test_x", test_x, channels)
+    if test_fields != fields:
+        raise HoldfastError("x and test_x differ in the names, types or shapes of their inputs; give both the same")
     _check_alike("test_x", test_inputs, "x", inputs)
     targets, test_targets, names = _targets(y, () if test_y is None else test_y, classes)
     _check_length("y", len(targets), "x", len(inputs))
     _check_length("test_y", len(test_targets), "test_x", len(test_inputs))
-    data = DataSet(name, inputs, targets, test_inputs, test_targets, names)
+    data = DataSet(name, inputs, targets, test_inputs, test_targets, names, fields=fields)
     if groups is not None:
         ids, _ = numbered("groups", groups)
         _check_length("groups", len(ids), "x", len(inputs))
         data = replace(data, groups=ids)
     if test_x is None:
         data = _with_test_set(data, share)
-    return _normalised(data, tuple(map(float, mean)), tuple(map(float, std))) if normalise else data
+    if not normalise or fields:
+        return data
+    return _normalised(data, tuple(map(float, mean)), tuple(map(float, std)))
 
 
 def from_clients(
@@ -131,6 +139,15 @@ def _targets(y: Any, test_y: Any, classes: Sequence[str] | None) -> tuple[Tensor
     return ids, held, tuple(map(str, range(high + 1) if classes is None else classes))
 
 
+def _inputs(what: str, x: Any, channels: str) -> tuple[Tensor, tuple[InputField, ...]]:
+    """Return inputs as they are stored, and their fields if they are several arrays."""
+    if not is_several(x):
+        return samples(what, x, channels), ()
+    if isinstance(x, Mapping):
+        return pack(what, {str(name): samples(f"{what}[{name!r}]", value, channels) for name, value in x.items()})
+    return pack(what, [samples(f"{what}[{i}]", value, channels) for i, value in enumerate(x)])
+
+
 def _check_length(what: str, n: int, other: str, expected: int) -> None:
     if n != expected:
         raise HoldfastError(f"{what} has {n} entries and {other} has {expected}; give one label or group per sample")
@@ -154,10 +171,11 @@ def _with_test_set(data: DataSet, share: float) -> DataSet:
 
 
 def _normalised(data: DataSet, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
+    x = data.x[:, None] if data.x.dim() == 3 else data.x  # a series or a grey image: one mean for all of it
     if not mean and not std:
-        mean, std = moments(data.x)
-    if not len(mean) == len(std) == data.x.shape[1] or not all(s > 0 for s in std):
-        channels = data.x.shape[1]
+        mean, std = moments(x)
+    if not len(mean) == len(std) == x.shape[1] or not all(s > 0 for s in std):
+        channels = x.shape[1]
         raise HoldfastError(
             f"mean and std are {list(mean)} and {list(std)}, expected {channels} numbers each, one per channel or "
             "feature, with std above 0; leave both out to compute them"

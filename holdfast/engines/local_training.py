@@ -43,7 +43,7 @@ class Broadcast(NamedTuple):
     lr: Tensor
     round: Tensor
     messages: PerPart  # what the parts broadcast beside the model
-    stats: Tensors = {}  # the global model's running statistics of BatchNorm, if they are averaged
+    stats: Tensors = {}  # noqa: RUF012  # the running statistics of BatchNorm, if they are averaged
 
 
 class ClientInfo(NamedTuple):
@@ -253,9 +253,9 @@ class LocalTraining:
             return rng.key(self.seed, rng.PART, sent.round, self.trip, info.id, c.k)
 
         c = Client(
-            net=self.net.with_stats(stats), w0=self.start(task), lr=sent.lr, round=sent.round, id=info.id, n=info.n, counts=info.counts, S=info.S,
-            K=info.K, epochs=self.epochs, rated=self.rated, key=key, samples=lambda: self._chunks(info),
-            public=lambda: self.federation.public_batches(CHUNK),
+            net=self.net.with_stats(stats), w0=self.start(task), lr=sent.lr, round=sent.round, id=info.id, n=info.n,
+            counts=info.counts, S=info.S, K=info.K, epochs=self.epochs, rated=self.rated, key=key,
+            samples=lambda: self._chunks(info), public=lambda: self.federation.public_batches(CHUNK),
         )  # fmt: skip
         return c
 

@@ -38,13 +38,13 @@ from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method
 from holdfast.models.net import Net
-from holdfast.models.zoo import make
 from holdfast.runs.run import Result, run
-from holdfast.runs.setup import RunSetup, arithmetic, pick_device
+from holdfast.runs.setup import RunSetup, arithmetic, fitted
 from holdfast.training.round import Trainer
 
 MakeModel = Callable[[], nn.Module]
 OUTCOME = "outcome"  # the setting that names the file in which the server reports how a run ended
+_networks: dict[tuple[Any, ...], tuple[bool, Net]] = {}  # the last one of this process, by what it was made for
 HANDLERS = {
     messages.ENROL: Node.enrol,
     messages.TRAIN: Node.train,
@@ -137,30 +137,31 @@ def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str,
         pairs = {i: options.data(i, dict(settings)) for i in clients}
         federation = node_federation(pairs, config, class_count(options.classes))
     data_ready = time.perf_counter()
-    net = make_net(config, options.model, federation.shape, federation.classes)
+    federation, net = network_for(config, options.model, federation)
     method = with_flag_parts(Method.parse(config.method), config)
     setup = RunSetup(config, method, federation.to(net.device, net.dtype), net)
     return Node(setup, clients, Path(folder) if folder else None, data_ready)
 
 
-@lru_cache(maxsize=4)
-def make_net(config: Config, model: MakeModel | None, shape: tuple[int, ...], classes: int) -> Net:
-    """Make the network of a run, once per process.
+def network_for(config: Config, model: MakeModel | None, federation: Federation) -> tuple[Federation, Net]:
+    """Make the network of a run, once per process, and let the samples reach it as it takes them.
 
     Args:
         config: The run.
         model: Makes the user's own network, if any.
-        shape: The shape of a sample.
-        classes: The number of classes.
+        federation: The samples of a node.
 
     Returns:
-        The network on its device.
+        The federation and the network on its device.
     """
-    module = make(config.model, shape, classes, config.seed) if model is None else model()
-    return Net(
-        module, shape, classes, head=config.head, device=pick_device(config.device), precision=config.precision,
-        batchnorm=config.batchnorm,
-    )  # fmt: skip
+    kind = (config, model, federation.shape, federation.classes, federation.data.fields, federation.integers)
+    if kind not in _networks:
+        _networks.clear()
+        fitting, net = fitted(config, federation, None if model is None else model())
+        _networks[kind] = fitting.tokens, net
+    tokens, net = _networks[kind]
+    federation = federation.as_images() if model is None else federation
+    return (federation.as_tokens() if tokens else federation), net
 
 
 def node_config(run_settings: Mapping[str, Any], node_settings: Mapping[str, Any]) -> Config:

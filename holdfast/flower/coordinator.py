@@ -144,14 +144,18 @@ class Coordinator(Trainer):
         return self._update(int(broadcast.round), replies)
 
     def gradients(self, broadcast: Broadcast, ids: np.ndarray, at: Tensor) -> Tensor:
-        request = CohortRequest(GRADIENTS, broadcast, {"model": pack(model_tensors(self.net, broadcast, at))}, spec_of({"gradient": at}))
+        request = CohortRequest(
+            GRADIENTS, broadcast, {"model": pack(model_tensors(self.net, broadcast, at))}, spec_of({"gradient": at})
+        )
         replies = self.sender.request(request, ids.tolist(), 1)
         return torch.stack([reply.tensors["gradient"].to(at.device) for reply in replies.values()])
 
     def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
         expected = spec_of(flatten(self.upload_shapes.survey(broadcast, parts)))
         names = tuple(p.name for p in parts)
-        request = CohortRequest(SURVEY, broadcast, {"model": pack(model_tensors(self.net, broadcast))}, expected, parts=names)
+        request = CohortRequest(
+            SURVEY, broadcast, {"model": pack(model_tensors(self.net, broadcast))}, expected, parts=names
+        )
         clients = self.sender.registry.occupied.tolist()
         replies = list(self.sender.request(request, clients, 1).values())
         for start in range(0, len(replies), SURVEYED):

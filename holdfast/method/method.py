@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import parse
 from holdfast.core.params import make
+from holdfast.method.model_needs import check_local_batchnorm, check_needs
 from holdfast.method.part import AT_SERVER, SINGLE, Part, parts
 from holdfast.method.recipes import RECIPES
 from holdfast.method.renamed import renamed
@@ -100,6 +101,8 @@ class Method:
                 f"leave the flag out (see: holdfast methods {owner.name})"
             )
         for part in self.parts:
+            check_needs(part, net)
+            check_local_batchnorm(part, net)
             part.check(self, config, net, federation)
 
     def __add__(self, other: str | Part | Method) -> Method:

@@ -245,6 +245,11 @@ class Part(Named):
     server_reads: ClassVar[str] = "deltas"
 
     @property
+    def needs(self) -> tuple[str, ...]:
+        """What it asks of the model, as ``method/model_needs.py`` lists it: features, head, neurons, numbers."""
+        return ()
+
+    @property
     def exchanges(self) -> bool:
         """Whether it keeps or sends anything beside the model, so that its direction depends on other rounds."""
         return any(self.fills(hook) for hook in ("init_client", "init_server", "broadcast", "consult"))

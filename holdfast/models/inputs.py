@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from holdfast.core.errors import HoldfastError
 
-
-def run_module(call: Callable[[tuple[Any, ...], dict[str, Any]], Any], x: Any) -> Tensor:
+def run_module(call: Callable[[tuple[Any, ...], dict[str, Any]], Any], x: Any) -> Any:
     """Run a module on inputs and return its logits.
 
     Args:
@@ -19,17 +16,13 @@ def run_module(call: Callable[[tuple[Any, ...], dict[str, Any]], Any], x: Any) -
         x: A tensor; a dictionary, whose tensors are passed by name; or a tuple, whose tensors are passed in order.
 
     Returns:
-        What the module returns, if it is a tensor, or its ``logits``, as those of Hugging Face return them.
+        What the module returns, or the ``logits`` in it, where modules of Hugging Face have them.
     """
-    if isinstance(x, Mapping):
-        found = call((), dict(x))
-    else:
-        found = call(x if isinstance(x, tuple) else (x,), {})
-    logits = found.get("logits") if isinstance(found, Mapping) else getattr(found, "logits", found)
-    if not isinstance(logits, Tensor):
-        kind = "None" if logits is None else f"a {type(found).__name__}"
-        raise HoldfastError(f"the model returns {kind}, expected a tensor of logits; change what its forward returns")
-    return logits
+    args = x if isinstance(x, tuple) else (x,)
+    found = call((), dict(x)) if isinstance(x, Mapping) else call(args, {})
+    if isinstance(found, Mapping):
+        return found.get("logits", found)
+    return getattr(found, "logits", found)
 
 
 def first_axis(x: Any) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from holdfast.core.errors import HoldfastError
 from holdfast.models.trial_run import NORMS, TrialRun
 
+
 class Layer(NamedTuple):
     """A linear or convolutional layer with the norm after it: its neurons are its outputs.
 

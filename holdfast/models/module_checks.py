@@ -12,7 +12,7 @@ def refuse_tracking_instance_norm(module: nn.Module) -> None:
     for name, sub in module.named_modules():
         if isinstance(sub, nn.modules.instancenorm._InstanceNorm) and sub.track_running_stats:
             raise HoldfastError(
-                f"the model's layer {name!r} ({type(sub).__name__}) keeps running statistics, which only BatchNorm may; "
+                f"the model's layer {name!r} ({type(sub).__name__}) keeps running statistics, as only BatchNorm may; "
                 "set track_running_stats=False, or convert the model with holdfast.to_groupnorm(module)"
             )
 

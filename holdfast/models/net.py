@@ -63,6 +63,7 @@ class Net:
         body: The module without its head.
         shape: The shape of one input.
         inputs: The numbers in one input.
+        takes_numbers: Whether an input is one tensor of real numbers, not tokens or several tensors.
         classes: The number of classes.
         device: Where the model runs.
         precision: ``fp32``, ``tf32``, ``bf16`` or ``fp64``.
@@ -110,6 +111,7 @@ class Net:
         self.stats = self.statistics.initial
         if example is None:
             example = torch.zeros((2, *shape), device=self.device, dtype=self.dtype)
+        self.takes_numbers = isinstance(example, Tensor) and example.is_floating_point()
         trial = run_two_samples(body, example, classes)
         self.head, self.footprint = find_head(body, trial, head), trial.activations
         self.layout = trace(body, trial, self.head, self.device)
@@ -183,7 +185,7 @@ class Net:
         """Return the same network with its own copy of the module: two threads must not run one module at once."""
         twin = copy.copy(self)
         shared = {id(t): t for t in (*self.body.parameters(), *self.body.buffers())}
-        twin.body = copy.deepcopy(self.body, shared)  # type: ignore[arg-type]
+        twin.body = copy.deepcopy(self.body, shared)
         twin.submodules = list(twin.body.modules())
         return twin
 
@@ -236,16 +238,9 @@ class Net:
 
     def _run(self, w: Tensor | Mapping[str, Tensor], x: Any, buffers: Tensors) -> Out:
         parameters = dict(self.layout.split(w) if isinstance(w, Tensor) else w)
-        if self.head is not None:
-            weight, bias = (parameters.pop(_inside(self.head, n), self.fixed_head.get(n)) for n in ("weight", "bias"))
-            assert weight is not None
+        head = self._pop_head(parameters)
         if self.channels_last:
             x, parameters = inner_channels(x), {name: channels_last(p) for name, p in parameters.items()}
-
-        def head(features: Tensor) -> Tensor:
-            with self._autocast():
-                return F.linear(features, weight, bias).to(weight.dtype)
-
         with self._surroundings():
             features = run_module(
                 lambda args, kwargs: functional_call(
@@ -253,10 +248,21 @@ class Net:
                 ),
                 x,
             )
+        wide = features.to(self.dtype)
+        return Out(wide, wide) if head is None else Out(head(features), wide, head)
+
+    def _pop_head(self, parameters: Tensors) -> Callable[[Tensor], Tensor] | None:
+        """Take the head's parameters out; return the head as a function, or None if there is none."""
         if self.head is None:
-            features = features.to(self.dtype)
-            return Out(features, features)
-        return Out(head(features), features.to(weight.dtype), head)
+            return None
+        weight, bias = (parameters.pop(_inside(self.head, n), self.fixed_head.get(n)) for n in ("weight", "bias"))
+        assert weight is not None
+
+        def head(features: Tensor) -> Tensor:
+            with self._autocast():
+                return F.linear(features, weight, bias).to(weight.dtype)
+
+        return head
 
     def _train(self, on: bool) -> None:
         """Switch the module to training or evaluation; its own ``train`` would take a while on large models."""
@@ -282,7 +288,7 @@ class Net:
         Returns:
             Copies of all tensors, to be loaded into the module with ``load_state_dict``.
         """
-        found = {name: t for name, t in (*self.body.named_parameters(), *self.body.named_buffers())}
+        found: Tensors = dict((*self.body.named_parameters(), *self.body.named_buffers()))
         if self.head is not None:
             found |= {_inside(self.head, name): p for name, p in self.fixed_head.items()}
         found |= self.layout.split(w)

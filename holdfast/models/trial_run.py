@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_leaves
 from holdfast.core.errors import HoldfastError
 from holdfast.models.inputs import run_module
 
-
 NORMS = (nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm, nn.modules.batchnorm._BatchNorm)
 
 
@@ -72,10 +71,11 @@ def run_two_samples(module: nn.Module, x: Any, classes: int) -> TrialRun:
     finally:
         for handle in handles:
             handle.remove()
-    if logits.shape != (2, classes):
+    if not isinstance(logits, Tensor) or logits.shape != (2, classes):
+        kind = "None" if logits is None else f"a {type(logits).__name__}"
+        what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else kind
         raise HoldfastError(
-            f"the model returns shape {tuple(logits.shape)} for 2 samples, expected logits of shape (2, {classes}); "
-            "change its last layer"
+            f"the model returns {what} for 2 samples, expected logits of shape (2, {classes}); change its last layer"
         )
     return TrialRun(runs, outputs, norm_input, total, logits)
 
@@ -128,7 +128,7 @@ def watched_training(module: nn.Module, x: Any) -> Iterator[TrainingFacts]:
     for name, b in module.named_buffers():
         if before.get(name) != (id(b), b._version):
             raise HoldfastError(
-                f"the model changes its buffer {name!r} in forward, which only BatchNorm may, since clients would share "
+                f"the model changes its buffer {name!r} in forward, as only BatchNorm may, since clients would share "
                 "it; make forward leave it alone"
             )
 

@@ -53,6 +53,10 @@ class Ccvr(Part):
     stride: float = param(1.0, "length of a step; 1 is the longest that is sure to descend", above=0, high=1)
     every: int = param(0, "refit every N rounds and after the last; 0: only after the last", low=0)
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("head",)
+
     def due(self, round: int, rounds: int) -> bool:
         return round == rounds or (self.every > 0 and round % self.every == 0)
 

@@ -39,6 +39,10 @@ class FedDecorr(Part):
         "paper", "scale of the penalty: as printed, or as in the authors' code", choices=("paper", "code")
     )
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("features",)
+
     def penalty(self, c: Client, out: Out, batch: Batch) -> Tensor:
         z, there = out.features, batch.mask[:, None]
         count = batch.mask.sum()

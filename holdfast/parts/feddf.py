@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
@@ -56,20 +57,21 @@ class FedDF(Part):
     def tune(self, s: Tensors, r: Round, w: Tensor) -> tuple[Tensor, Tensors]:
         start, state = w, adam_state(w)
         x, lead = self.teaching(r, w)
-        for step, rows in enumerate(minibatches(len(x), self.batch, self.steps, part_key(r.key(), self.name))):
-            teacher = torch.softmax((r.net(start, x[rows]).logits + lead[rows]) / self.T, 1)
-            g = gradient_from_logits(r.net, w, x[rows], lambda logits, p=teacher: self.gap(logits, p))  # type: ignore[misc]
+        for step, rows in enumerate(minibatches(len(lead), self.batch, self.steps, part_key(r.key(), self.name))):
+            chosen = tree_map(lambda t, rows=rows: t[rows], x)
+            teacher = torch.softmax((r.net(start, chosen).logits + lead[rows]) / self.T, 1)
+            g = gradient_from_logits(r.net, w, chosen, lambda logits, p=teacher: self.gap(logits, p))  # type: ignore[misc]
             w, state = adam(w, g, state, cosine(self.eta, step, self.steps))
         return w, {}
 
-    def teaching(self, r: Round, w: Tensor) -> tuple[Tensor, Tensor]:
+    def teaching(self, r: Round, w: Tensor) -> tuple[Any, Tensor]:
         """Return the public inputs, and the mean of the clients' logits minus the model's logits on each of them."""
         inputs, lead = [], []
         for batch in r.public():
             mine = r.net(w, batch.x).logits
             inputs.append(batch.x)
             lead.append(torch.stack([r.net(r.w + delta, batch.x).logits - mine for delta in r.deltas]).mean(0))
-        return torch.cat(inputs), torch.cat(lead)
+        return tree_map(lambda *parts: torch.cat(parts), *inputs), torch.cat(lead)
 
     def gap(self, logits: Tensor, teacher: Tensor) -> Tensor:
         """Return the derivative of a batch's mean loss with respect to the student's logits."""

@@ -49,6 +49,10 @@ class FedFTG(Part):
     noise: int = param(100, "length of z", low=1)
     width: int = param(256, "hidden units of the generator", low=1)
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("numbers",)
+
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
         return {"counts": c.counts.to(torch.int32)}, {}
 

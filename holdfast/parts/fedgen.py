@@ -51,6 +51,10 @@ class FedGen(Part):
     width: int = param(256, "hidden units of the generator", low=1)
 
     # -- at the client ------------------------------------------------------------------------------------
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("head", "numbers")
+
     def penalty(self, c: Client, out: Out, batch: Batch) -> Tensor:
         if "theta" not in c.message:
             return torch.zeros_like(c.lr)

@@ -52,6 +52,10 @@ class FedNLR(Part):
         None, "the spread itself, in place of the formula: one number, or one per layer", above=1
     )
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("neurons",)
+
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if self.mu is not None and len(self.mu) not in (1, len(net.layout.layers)):
             raise HoldfastError(

@@ -55,6 +55,10 @@ class Fnr(Part):
     mode: str = param("gradient", "whether J has a gradient", choices=("gradient", "published"))
     allow_test_leak: bool = param(False, "admit the test data as public data; the run is marked as leaking")
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("features",)
+
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if len(federation.public) == 0:
             raise HoldfastError("fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)")

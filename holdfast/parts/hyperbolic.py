@@ -38,6 +38,10 @@ class Hyperbolic(Part):
     beta: float = param(1.0, "parameter of the Lorentz model", above=0)
     space: str = param("hyperbolic", "where the distance is measured", choices=("hyperbolic", "euclidean", "input"))
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("features", "numbers") if self.space == "input" else ("features",)
+
     def teachers(self, c: Client) -> Tensors:
         return {"global": c.w0}
 

@@ -32,6 +32,10 @@ class Moon(Part):
     mu: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0)
     T: float = param(0.5, "temperature", above=0)
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("features",)
+
     def init_client(self, w: Tensor) -> Tensors:
         return {"previous": w.clone()}
 

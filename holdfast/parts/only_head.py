@@ -17,5 +17,9 @@ class OnlyHead(Part):
     paper = "Oh et al. 2022, FedBABU: Toward Enhanced Representation for Federated Image Classification"
     internal = True
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("head",)
+
     def rate(self, c: Client) -> Tensor:
         return c.layout.head_mask().to(c.w0.dtype)

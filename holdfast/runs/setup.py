@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
@@ -76,7 +77,7 @@ def prepare(
         The setup. Its config has everything decided that was left open.
     """
     federation = deal(config) if federation is None else federation
-    method, net = check_together(config, method, federation, model)
+    method, federation, net = check_together(config, method, federation, model)
     config = decided(config, federation, net)
     return RunSetup(config, method, federation.to(net.device, net.dtype), net, path)
 
@@ -97,32 +98,66 @@ def deal(config: Config, data: DataSet | None = None) -> Federation:
 
 def check_together(
     config: Config, method: Method, federation: Federation, model: nn.Module | None
-) -> tuple[Method, Net]:
+) -> tuple[Method, Federation, Net]:
     """Check that config, method, federation and model fit together.
 
     Returns:
-        The method with the parts that flags stand for, and the network on its device.
+        The method with the parts that flags stand for, the federation with samples as the network takes them, and the
+        network on its device.
     """
     method = with_flag_parts(method, config)
-    device = pick_device(config.device)
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
-    module = model if model is not None else make(config.model, federation.shape, federation.classes, config.seed)
-    net = Net(
-        module,
-        federation.shape,
-        federation.classes,
-        head=config.head,
-        device=device,
-        precision=config.precision,
-        batchnorm=config.batchnorm,
-    )
+    federation, net = fitted(config, federation, model)
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
     method.check(config, net, federation)
-    return method, net
+    return method, federation, net
+
+
+def fitted(config: Config, federation: Federation, model: nn.Module | None) -> tuple[Federation, Net]:
+    """Make the network, and let the samples reach it as it takes them.
+
+    A named network takes numbers, and samples of two axes as images. The user's own module gets samples in their own
+    shape, and integers as integers unless it fails on them.
+
+    Args:
+        config: The run.
+        federation: The clients and their data.
+        model: The user's own module; by default the network that the config names.
+
+    Returns:
+        The federation and the network, on its device.
+    """
+    if model is None:
+        if federation.data.fields:
+            names = ", ".join(field.name or "?" for field in federation.data.fields)
+            raise HoldfastError(
+                f"the network {config.model} takes one tensor, but a sample of {federation.data.name} is several "
+                f"({names}); use a model of your own"
+            )
+        federation = federation.as_images()
+        module = make(config.model, federation.shape, federation.classes, config.seed)
+        return federation, _network(config, federation, module)
+    if federation.integers:
+        try:
+            return federation.as_tokens(), _network(config, federation.as_tokens(), model)
+        except HoldfastError:
+            pass  # a model that takes numbers; if it takes neither, the error below names the reason
+    return federation, _network(config, federation, model)
+
+
+def _network(config: Config, federation: Federation, module: nn.Module) -> Net:
+    device = pick_device(config.device)
+    example = tree_map(lambda t: t.to(device), federation.example())
+    if config.precision == "fp64":
+        example = tree_map(lambda t: t.double() if t.is_floating_point() else t, example)
+    return Net(
+        module, federation.shape, federation.classes, head=config.head, device=device, precision=config.precision,
+        batchnorm=config.batchnorm, example=example,
+    )  # fmt: skip
 
 
 def settings_of_objects(

@@ -52,9 +52,9 @@ def evaluate(net: Net, w: Tensor, federation: Federation, batch: int = 1000) -> 
 
 
 def on_mix(score: Score, counts: Tensor) -> Score:
-    """Return a score on the class mix of a client, from its samples per class; classes without test samples are left out.
+    """Return a score on the class mix of a client, from its samples per class.
 
-    A client that holds no tested class has NaN as accuracy and loss.
+    Classes without test samples are left out. A client that holds no tested class has NaN as accuracy and loss.
     """
     accuracy, loss = (torch.tensor(t, dtype=torch.float64) for t in (score.by_class, score.loss_by_class))
     held = torch.where(torch.isnan(accuracy), 0, counts.cpu().double())

@@ -221,7 +221,9 @@ def test_dropout_is_replaced_and_follows_the_key():
     assert net.dropout
     assert not any(isinstance(m, nn.Dropout) for m in net.body.modules())
     assert isinstance(module[1], nn.Dropout)
-    one, again, other, none = (net.training_pass(net.initial, x, None, k)[0].logits for k in (rng.key(1), rng.key(1), rng.key(2), None))
+    one, again, other, none = (
+        net.training_pass(net.initial, x, None, k)[0].logits for k in (rng.key(1), rng.key(1), rng.key(2), None)
+    )
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
     torch.testing.assert_close(none, module.eval()(x))
