@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import Any
 
 import torch
 
-from holdfast.core.errors import unknown
+from holdfast.core.errors import HoldfastError, unknown
+from holdfast.engines.batching_trial import obstacle
 from holdfast.engines.cuda_graph import CohortShape
 from holdfast.engines.local_training import LocalTraining
 from holdfast.engines.loop import Loop
 from holdfast.engines.vector import Vector
+from holdfast.models.net import Net
 
 Engine = Loop | Vector
 ENGINES = ("loop", "vector")
@@ -35,6 +38,27 @@ def choose(asked: str, convolutional: bool, device: str, cohort: int) -> tuple[s
     if convolutional:
         return "loop", "on a CPU convolutions are faster one client at a time"
     return "vector", "on a CPU a dense model is fastest as one batch of clients"
+
+
+def choose_for(asked: str, net: Net, cohort: int, example: Any) -> tuple[str, str]:
+    """Return the engine's name and the reason for a network, which may not be one that can be batched over clients.
+
+    Args:
+        asked: The engine that the run asks for.
+        net: The network.
+        cohort: The clients per round.
+        example: Two inputs of the network.
+
+    Returns:
+        Name and reason.
+    """
+    name, reason = choose(asked, net.convolutional, net.device.type, cohort)
+    problem = obstacle(net, example) if name == "vector" else None
+    if problem is None:
+        return name, reason
+    if asked == "vector":
+        raise HoldfastError(f"the model {problem}; use --engine loop")
+    return "loop", f"the model {problem}"
 
 
 def products(asked: str, device: str) -> bool:

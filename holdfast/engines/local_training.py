@@ -288,7 +288,7 @@ class LocalTraining:
 
     def _objective(self, view: Callable[[Part], Client], c: Client, batch: Batch) -> Objective:
         key = None
-        if self.net.dropout:
+        if self.net.dropout or self.net.random:
             key = rng.key(self.seed, rng.DROPOUT, c.round, self.trip, c.id, c.k)
         penalties = [(part, view(part)) for part in self.by_hook["penalty"]]
         padding = batch.mask if batch.padded else None

@@ -35,7 +35,7 @@ def attend(
         shared = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(shared, -3), value.repeat_interleave(shared, -3)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
-    return drop_units(weights, dropout_p) @ value
+    return (drop_units(weights, dropout_p) if dropout_p else weights) @ value
 
 
 def attention_weights(
@@ -73,8 +73,8 @@ def attend_with_projections(
     """Compute what ``F.multi_head_attention_forward`` does, with the same arguments."""
     if bias_k is not None or static_k is not None or static_v is not None or add_zero_attn or query.dim() != 3:
         raise HoldfastError(
-            "nn.MultiheadAttention with dropout is supported for batches, without bias_k and add_zero_attn; set its "
-            "dropout to 0"
+            "nn.MultiheadAttention with bias_k, add_zero_attn or without a batch axis can neither drop units nor be "
+            "batched over clients; use --engine loop and set its dropout to 0"
         )
     projections = (
         (q_proj_weight, k_proj_weight, v_proj_weight)
@@ -90,7 +90,8 @@ def attend_with_projections(
         heads.append(projected.reshape(length, batch, num_heads, -1).permute(1, 2, 0, 3))
     q, k, v = heads
     where = _joint_mask(attn_mask, key_padding_mask, num_heads, q.dtype)
-    weights = drop_units(attention_weights(q, k, where, is_causal and where is None), dropout_p)
+    weights = attention_weights(q, k, where, is_causal and where is None)
+    weights = drop_units(weights, dropout_p) if training and dropout_p else weights
     mixed = (weights @ v).permute(2, 0, 1, 3).flatten(2)
     out = F.linear(mixed, out_proj_weight, out_proj_bias)
     if not need_weights:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from holdfast.models.inputs import first_axis, run_module
 from holdfast.models.layout import trace
 from holdfast.models.module_checks import refuse_tracking_instance_norm, require_trainable
 from holdfast.models.product_convolution import with_products
-from holdfast.models.training_pass import TrainingPass
+from holdfast.models.training_pass import EvaluationPass, TrainingPass
 from holdfast.models.trial_run import find_head, run_two_samples, watched_training
 
 
@@ -72,6 +72,9 @@ class Net:
         dropout: Whether training draws masks from a key.
         random: Whether training draws other random numbers, which differ between engines.
         convolutional: Whether the model has convolutions.
+        attentive: Whether the model has attention layers of PyTorch.
+        intercepted: Whether training computes some layers otherwise than PyTorch does.
+        unbatchable: Whether PyTorch can batch some layers over clients only while it differentiates.
         tied: Whether layers share parameters.
         channels_last: Whether convolutions see images with the channels innermost.
     """
@@ -120,25 +123,28 @@ class Net:
         trainable = {name: p.detach() for name, p in body.named_parameters() if p.requires_grad}
         self.initial = self.layout.join(trainable).clone()
         self.convolutional = any(isinstance(m, nn.modules.conv._ConvNd) for m in body.modules())
-        self.recurrent = any(isinstance(m, nn.RNNBase) for m in body.modules())
+        self.attentive = any(isinstance(m, nn.MultiheadAttention) for m in body.modules())
         self.tied = len(list(body.named_parameters(remove_duplicate=False))) > len(list(body.parameters()))
         self.names = _names(module)
         self.fixed_head = _head_parameters(body, self.head)
         self.body = _without_head(body, self.head).requires_grad_(False)
         pool_before_relu(self.body)
         self.submodules = list(self.body.modules())
-        self.intercepted, self.dropout, self.random = self._training_facts(example)
+        self.intercepted = self.unbatchable = self.dropout = self.random = False
+        self._note_training(example)
 
-    def _training_facts(self, example: Any) -> tuple[bool, bool, bool]:
-        """Train on two samples; return whether calls are intercepted, masks drawn and other random numbers used."""
+    def _note_training(self, example: Any) -> None:
+        """Train on two samples and note what the module calls."""
         self._train(True)
         buffers = self.statistics.buffers(self.stats) if self.stats else {}
         norms = BatchNorms(self.statistics, self.stats, buffers, frozen=False)
         with watched_training(self.body, example) as facts, dropping(rng.key(0)):
-            with TrainingPass(norms, None, first_axis(example)):
+            with TrainingPass(norms, None, first_axis(example)) as passed:
                 self._run(self.initial, example, buffers)
             drawn = masks_drawn()
-        return norms.calls + drawn.functional > 0, drawn.all > 0, facts.random
+        self.unbatchable = passed.unbatchable > 0
+        self.intercepted = norms.calls + drawn.functional > 0 or self.unbatchable
+        self.dropout, self.random = drawn.all > 0, facts.random
 
     def _stays_at_clients(self, body: nn.Module) -> Tensor:
         """Return a mask of the parameters that stay at each client."""
@@ -210,7 +216,8 @@ class Net:
         """
         self._train(False)
         buffers = self.statistics.buffers(self.stats) if self.stats else {}
-        return self._run(w, x, buffers)
+        with EvaluationPass() if self.unbatchable else nullcontext():
+            return self._run(w, x, buffers)
 
     def training_pass(
         self, w: Tensor | Mapping[str, Tensor], x: Any, mask: Tensor | None, key: Tensor | None
@@ -228,7 +235,7 @@ class Net:
         """
         self._train(True)
         buffers = self.statistics.buffers(self.stats) if self.stats else {}
-        with dropping(key):
+        with dropping(key), self._seeded(key):
             if not self.intercepted:
                 return self._run(w, x, buffers), {}
             norms = BatchNorms(self.statistics, self.stats, buffers, self.batchnorm == "frozen")
@@ -241,15 +248,17 @@ class Net:
         head = self._pop_head(parameters)
         if self.channels_last:
             x, parameters = inner_channels(x), {name: channels_last(p) for name, p in parameters.items()}
+        tensors = parameters | buffers
         with self._surroundings():
             features = run_module(
-                lambda args, kwargs: functional_call(
-                    self.body, parameters | buffers, args, kwargs, tie_weights=self.tied
-                ),
-                x,
+                lambda args, kwargs: functional_call(self.body, tensors, args, kwargs, tie_weights=self.tied), x
             )
         wide = features.to(self.dtype)
         return Out(wide, wide) if head is None else Out(head(features), wide, head)
+
+    def _seeded(self, key: Tensor | None) -> AbstractContextManager[object]:
+        """Let random numbers that the module draws by itself come from the key as well."""
+        return seeded(key, self.device) if self.random and key is not None else nullcontext()
 
     def _pop_head(self, parameters: Tensors) -> Callable[[Tensor], Tensor] | None:
         """Take the head's parameters out; return the head as a function, or None if there is none."""
@@ -271,12 +280,12 @@ class Net:
                 module.__dict__["training"] = on
 
     def _surroundings(self) -> AbstractContextManager[object]:
-        if self.precision != "bf16" and not (self.recurrent and self.device.type == "cuda"):
+        if self.precision != "bf16" and not self.attentive:
             return nullcontext()
         stack = ExitStack()
         stack.enter_context(self._autocast())
-        if self.recurrent and self.device.type == "cuda":  # cuDNN's recurrent layers cannot be batched over clients
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        if self.attentive:
+            stack.enter_context(_without_attention_shortcut())
         return stack
 
     def state_dict(self, w: Tensor) -> Tensors:
@@ -335,6 +344,25 @@ class Net:
         if self.precision != "bf16":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+
+@contextmanager
+def _without_attention_shortcut() -> Iterator[None]:
+    """Switch off PyTorch's fused encoder layer for evaluation, which cannot be batched over clients."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def seeded(key: Tensor, device: torch.device) -> Iterator[None]:
+    """Seed PyTorch's generators with a key for the duration of a block."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(int(key))
+        yield
 
 
 def channels_last(t: Tensor) -> Tensor:

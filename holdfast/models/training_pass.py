@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from holdfast.core.errors import HoldfastError
 from holdfast.models.attention import attend, attend_with_projections
 from holdfast.models.batchnorm import BatchNorms
 from holdfast.models.dropout import draw, drop_alpha, drop_channels, drop_units
+from holdfast.models.recurrent import CELLS, run_recurrent
 
 
 class TrainingPass(TorchFunctionMode):
@@ -27,11 +27,12 @@ class TrainingPass(TorchFunctionMode):
         norms: The BatchNorm layers of the pass.
         mask: False where a row of the batch is padding; None: there is no padding.
         batch: The rows of the batch.
+        unbatchable: How many calls PyTorch can batch over clients only while it differentiates.
     """
 
     def __init__(self, norms: BatchNorms, mask: Tensor | None, batch: int) -> None:
         super().__init__()
-        self.norms, self.mask, self.batch = norms, mask, batch
+        self.norms, self.mask, self.batch, self.unbatchable = norms, mask, batch, 0
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
@@ -89,11 +90,13 @@ def _bernoulli(p: TrainingPass, input: Tensor, chance: float = 0.5, *, generator
 
 
 def _attention(p: TrainingPass, *args: Any, **kwargs: Any) -> Tensor:
+    p.unbatchable += 1
     dropped = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
     return attend(*args, **kwargs) if dropped else F.scaled_dot_product_attention(*args, **kwargs)
 
 
 def _multi_head(p: TrainingPass, *args: Any, **kwargs: Any) -> Any:
+    p.unbatchable += 1
     training = kwargs.get("training", args[13] if len(args) > 13 else True)
     if training and args[10]:
         return attend_with_projections(*args, **kwargs)
@@ -101,30 +104,34 @@ def _multi_head(p: TrainingPass, *args: Any, **kwargs: Any) -> Any:
 
 
 def _recurrent(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a recurrent network layer by layer if it drops units between its layers."""
+    """Compute a recurrent layer step by step where PyTorch cannot, or would drop units by its own generator."""
 
     def call(p: TrainingPass, *args: Any) -> Any:
-        if len(args) != 9 or isinstance(args[3], (list, tuple)):  # packed sequences: data, batch sizes, ...
-            if args[-3] and args[-2]:
-                raise HoldfastError("dropout in a recurrent network needs padded sequences, not packed ones; pad them")
-            return function(*args)
-        x, state, weights, biases, layers, dropped, train, both, batch_first = args
-        if not (train and dropped and layers > 1):
-            return function(*args)
-        each, ways = len(weights) // layers, 2 if both else 1
-        parts = state if isinstance(state, (list, tuple)) else (state,)
-        finals: list[tuple[Tensor, ...]] = []
-        for layer in range(layers):
-            own = tuple(s[layer * ways : (layer + 1) * ways] for s in parts)
-            some = weights[layer * each : (layer + 1) * each]
-            given = own if isinstance(state, (list, tuple)) else own[0]
-            x, *final = function(x, given, some, biases, 1, 0.0, train, both, batch_first)
-            finals.append(tuple(final))
-            if layer < layers - 1:
-                x = drop_units(x, dropped, p.batch)
-        return (x, *(torch.cat(s) for s in zip(*finals, strict=True)))
+        p.unbatchable += 1
+        dropped, train = (args[5], args[6]) if len(args) == 9 else (0.0, False)
+        return run_recurrent(function, p.batch, *args) if batched() or (dropped and train) else function(*args)
 
     return call
+
+
+def batched() -> bool:
+    """Tell whether several clients are computed at once, by ``vmap``."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
+class EvaluationPass(TorchFunctionMode):
+    """Lets recurrent layers and attention be batched over clients in a pass without gradients."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not batched():
+            return func(*args, **kwargs)
+        if func in CELLS:
+            return run_recurrent(func, None, *args)
+        replacement = {F.scaled_dot_product_attention: attend, F.multi_head_attention_forward: attend_with_projections}
+        return replacement.get(func, func)(*args, **kwargs)
 
 
 REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -138,8 +145,5 @@ REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head,
     torch.Tensor.bernoulli_: _bernoulli,
-    torch.lstm: _recurrent(torch.lstm),
-    torch.gru: _recurrent(torch.gru),
-    torch.rnn_tanh: _recurrent(torch.rnn_tanh),
-    torch.rnn_relu: _recurrent(torch.rnn_relu),
+    **{function: _recurrent(function) for function in CELLS},
 }

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.federation import Federation
 from holdfast.engines.batches import BatchPlan, plan
-from holdfast.engines.choose import ENGINES, build, choose, compiles, products, workers
+from holdfast.engines.choose import ENGINES, build, choose_for, compiles, products, workers
 from holdfast.engines.cohort import Cohort, CohortUpdate
 from holdfast.engines.cuda_graph import CohortShape
 from holdfast.engines.local_training import Broadcast, ClientInfo, LocalTraining
@@ -52,8 +52,10 @@ class Simulation(Trainer):
         device = net.device.type
         self.prefetcher = Prefetcher(self._upcoming) if device == "cuda" else None
         self.prepared: tuple[int, list[PreparedGroup]] = 0, []  # of this round, by the prefetcher
-        self.engine_name, self.engine_reason = choose(config.engine, net.convolutional, device, config.cohort_size)
+        self.engine_name, self.engine_reason = choose_for(config.engine, net, config.cohort_size, federation.example())
         self.workers = workers(config.workers, net.convolutional, device, config.cohort_size)
+        if net.random:  # all threads draw from one generator
+            self.workers = 1
         if self.engine_name == "vector" and products(config.convolution, device):
             net.use_products()
         if self.engine_name == "loop" and device == "cpu":
@@ -231,7 +233,8 @@ def decided(config: Config, federation: Federation, net: Net) -> Config:
         return config
     require_samples(federation)
     device = net.device.type
-    engine, _ = choose(config.engine, net.convolutional, device, config.cohort_size)
+    federation = federation.to(net.device, net.dtype)
+    engine, _ = choose_for(config.engine, net, config.cohort_size, federation.example())
     if engine != "vector":
         return config
     steps = config.rounds * cohort_shape(config, federation).slots

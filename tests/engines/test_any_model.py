@@ -1,0 +1,108 @@
+"""Any model in any engine: BatchNorm, frozen parameters, recurrent networks, attention, tokens, several inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import holdfast
+from tests.helpers.any_models import MODELS, Noise, build, images
+from tests.helpers.exact_errors import raises_exactly
+
+METHODS = ["fedavg", "scaffold", "fedbug(0.5)", "fedmrur", "fednova"]
+SETTINGS: dict[str, Any] = {
+    "rounds": 2,
+    "cohort": 3,
+    "epochs": 2,
+    "batch": 3,
+    "lr": 0.1,
+    "precision": "fp64",
+    "device": "cpu",
+}
+
+
+def train(method: str, name: str, **settings: Any) -> holdfast.Result:
+    return holdfast.run(method, MODELS[name][1](), build(name), **SETTINGS | settings)
+
+
+def distance(one: holdfast.Result, other: holdfast.Result) -> float:
+    """The largest difference of all tensors of two models, and of their histories."""
+    mine, theirs = one.state_dict(), other.state_dict()
+    assert mine.keys() == theirs.keys()
+    gaps = [float((mine[k].double() - theirs[k].double()).abs().max()) for k in mine]
+    losses = [abs(a.train_loss - b.train_loss) for a, b in zip(one.history, other.history, strict=True)]
+    return max(gaps + losses)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("method", METHODS)
+def test_loop_vector_and_traced_steps_agree(method: str, name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch._inductor, "compile", lambda traced, inputs, **_: traced)
+    loop = train(method, name, engine="loop")
+    assert distance(loop, train(method, name, engine="vector", compile=False)) < 1e-12
+    assert distance(loop, train(method, name, engine="vector", compile=True)) < 1e-12
+    start = build(name).state_dict()
+    moved = [k for k, t in loop.state_dict().items() if not torch.equal(t, start[k].to(t.dtype))]
+    trained = [n for n, p in build(name).named_parameters() if p.requires_grad]
+    assert set(moved) >= {k for k in trained if "head" in k or k.startswith("5.")}
+    assert not {n for n, p in build(name).named_parameters() if not p.requires_grad} & set(moved)
+
+
+@pytest.mark.parametrize("batchnorm", ["local", "frozen"])
+@pytest.mark.parametrize("method", METHODS)
+def test_other_kinds_of_batchnorm_agree_too(method: str, batchnorm: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch._inductor, "compile", lambda traced, inputs, **_: traced)
+    loop = train(method, "batchnorm", engine="loop", batchnorm=batchnorm)
+    for compiled in (False, True):
+        other = train(method, "batchnorm", engine="vector", compile=compiled, batchnorm=batchnorm)
+        assert distance(loop, other) < 1e-12
+        assert abs(loop.history[-1].test_loss - other.history[-1].test_loss) < 1e-12
+
+
+def engine_of(module: nn.Module) -> tuple[str, str]:
+    """Return the engine that a run chooses by itself, and its reason."""
+    found: list[tuple[str, str]] = []
+
+    def note(trainer: Any, done: int) -> None:
+        found.append((trainer.engine_name, trainer.engine_reason))
+
+    holdfast.run("fedavg", images(), module, **SETTINGS, on_start=note)
+    return found[0]
+
+
+def test_random_numbers_in_forward_need_the_loop_engine():
+    module, problem = Noise(), "draws random numbers in forward, which differ between clients of one batch"
+    with raises_exactly(f"the model {problem}; use --engine loop"):
+        holdfast.run("fedavg", images(), module, **SETTINGS, engine="vector")
+    before = torch.get_rng_state()
+    once, again = (holdfast.run("fedavg", images(), module, **SETTINGS, engine="loop") for _ in range(2))
+    assert torch.equal(once.w, again.w), "they are drawn from the seed"
+    assert torch.equal(torch.get_rng_state(), before)
+    other = holdfast.run("fedavg", images(), module, **SETTINGS, engine="loop", seed=1)
+    assert not torch.equal(once.w, other.w)
+    assert engine_of(module) == ("loop", f"the model {problem}")
+
+
+class Branching(nn.Module):
+    """Decides by its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(36, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1)
+        return self.head(x if float(x.sum()) > 0 else -x)
+
+
+def test_a_model_that_cannot_be_batched_needs_the_loop_engine():
+    with pytest.raises(holdfast.HoldfastError) as caught:
+        holdfast.run("fedavg", images(), Branching(), **SETTINGS, engine="vector")
+    message = str(caught.value)
+    assert message.startswith("the model cannot be batched over clients: vmap: It looks like")
+    assert message.endswith("; use --engine loop")
+    assert "\n" not in message
+    assert engine_of(Branching())[0] == "loop"
