@@ -12,7 +12,7 @@ from pathlib import Path
 from campaign.cases import SMALL, Part, difference, remove, undisturbed
 from campaign.process import Ended, holdfast
 
-KINDS = ("a flipped bit", "cut in half", "emptied", "deleted", "a folder in its place")
+KINDS = ("a flipped bit", "another digit", "cut in half", "emptied", "deleted", "a folder in its place")
 RUN = ("run", "scaffold", *SMALL, "--states", "disk")
 COMPARISON = ("compare", "fedavg", "scaffold", *SMALL, "--rounds", "2")
 
@@ -71,6 +71,11 @@ def damage(numbers: random.Random, path: Path, kind: str) -> None:
     data = bytearray(path.read_bytes())
     if kind == "a flipped bit":
         data[numbers.randrange(len(data))] ^= 1 << numbers.randrange(8)
+        path.write_bytes(data)
+    elif kind == "another digit":
+        places = [i for i, byte in enumerate(data) if byte in b"0123456789"] or [0]
+        place = numbers.choice(places)
+        data[place] = numbers.choice([digit for digit in b"0123456789" if digit != data[place]])
         path.write_bytes(data)
     elif kind == "cut in half":
         path.write_bytes(data[: len(data) // 2])

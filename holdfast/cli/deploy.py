@@ -22,7 +22,7 @@ from holdfast.method.method import as_method
 from holdfast.runs.folder import RunFolder, folder_for
 from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.resume import resumed_config
-from holdfast.runs.run_files import SUMMARY
+from holdfast.runs.summary_file import read_summary
 
 LOCAL_NODES = 3
 OTHER_FLAGS = ("method", "clients", "engine")  # settings of a run for which these commands have flags of their own
@@ -79,7 +79,7 @@ def local(
         with progress:
             options = ClusterOptions(folder, nodes, security, restarts, on_wait=progress.update)
             deploy(app | {"resume": resume, "overwrite": overwrite}, options)
-        summary = json.loads((folder / SUMMARY).read_text())
+        summary = read_summary(folder, "resume the run to write it again")
         progress.end(summary)
     if as_json:
         click.echo(json.dumps(summary))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -151,16 +152,12 @@ def newest(folder: Path) -> Manifest | None:
     return _read_manifest(manifests[-1]) if manifests else None
 
 
-def earlier(folder: Path, round: int) -> list[Manifest]:
-    """Return the manifests of earlier rounds that can be read, the newest first."""
+def readable(folder: Path) -> list[Manifest]:
+    """Return the manifests that can be read, the newest first."""
     found = []
     for path in reversed(_manifests(folder)):
-        try:
-            manifest = _read_manifest(path)
-        except HoldfastError:
-            continue
-        if manifest.round < round:
-            found.append(manifest)
+        with suppress(HoldfastError):
+            found.append(_read_manifest(path))
     return found
 
 

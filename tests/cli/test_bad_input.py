@@ -433,21 +433,6 @@ def test_an_error_in_a_real_process_is_one_line():
 
 
 # -- damage --------------------
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of four rounds with states at clients; two of six clients are drawn in a round."""
-    folder = tmp_path_factory.mktemp("sound") / "run"
-    good("run", "scaffold", *TINY, "--rounds", "4", "--out", str(folder))
-    return folder
-
-
-@pytest.fixture
-def damaged(sound: Path, tmp_path: Path) -> Path:
-    """A copy to be damaged."""
-    shutil.copytree(sound, tmp_path / "run")
-    return Path("run")
-
-
 def named(folder: Path, round: int) -> set[str]:
     """The files that a checkpoint names."""
     manifest = json.loads((folder / f"checkpoint/round-{round:06d}.json").read_text())
@@ -502,36 +487,36 @@ SERVER, MANIFEST = "checkpoint/server-000004.safetensors", "checkpoint/round-000
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_a_damaged_checkpoint_is_named_with_the_last_good_round_and_the_advice_works(
-    damaged: Path, sound: Path, which: str | Callable[[Path], Path], damage: Callable[[Path], None]
+    run_copy: Path, sound_run: Path, which: str | Callable[[Path], Path], damage: Callable[[Path], None]
 ):
-    path = damaged / which if isinstance(which, str) else which(damaged)
+    path = run_copy / which if isinstance(which, str) else which(run_copy)
     damage(path)
     assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
-        f"holdfast: {path} is missing or damaged; the last good round is 3: delete {damaged / MANIFEST} to resume "
+        f"holdfast: {path} is missing or damaged; the last good round is 3: delete {run_copy / MANIFEST} to resume "
         "from it\n"
     )
-    (damaged / MANIFEST).unlink()
+    (run_copy / MANIFEST).unlink()
     good("run", "--resume", "--out", "run", "--quiet")
-    assert facts("run") == facts(sound)
-    assert (damaged / MANIFEST).exists(), "written again"
+    assert facts("run") == facts(sound_run)
+    assert (run_copy / MANIFEST).exists(), "written again"
 
 
-def test_a_lost_file_of_both_checkpoints_leaves_no_good_round(damaged: Path):
+def test_a_lost_file_of_both_checkpoints_leaves_no_good_round(run_copy: Path):
     """A client that was not drawn lately has one file for both checkpoints: the older one is no way out."""
-    shared = min(n for n in named(damaged, 4) & named(damaged, 3) if "client" in n)
-    (damaged / "checkpoint" / shared).unlink()
+    shared = min(n for n in named(run_copy, 4) & named(run_copy, 3) if "client" in n)
+    (run_copy / "checkpoint" / shared).unlink()
     assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
-        f"holdfast: {damaged / 'checkpoint' / shared} is missing or damaged and there is no earlier checkpoint: "
+        f"holdfast: {run_copy / 'checkpoint' / shared} is missing or damaged and there is no earlier checkpoint: "
         "start over with --overwrite\n"
     )
 
 
 @pytest.mark.parametrize("lost", ["checkpoint", "checkpoint/round-*.json"])
-def test_a_lost_checkpoint_does_not_cost_the_history(damaged: Path, lost: str):
-    for path in damaged.glob(lost):
+def test_a_lost_checkpoint_does_not_cost_the_history(run_copy: Path, lost: str):
+    for path in run_copy.glob(lost):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
-        f"holdfast: {damaged / 'checkpoint'} holds no checkpoint, though {damaged / 'history.jsonl'} has rounds: "
+        f"holdfast: {run_copy / 'checkpoint'} holds no checkpoint, though {run_copy / 'history.jsonl'} has rounds: "
         "restore it, or start over with --overwrite\n"
     )
 
@@ -550,8 +535,8 @@ def test_a_lost_checkpoint_does_not_cost_the_history(damaged: Path, lost: str):
     ],
     ids=repr,
 )
-def test_a_damaged_history_is_named_with_the_last_good_round(damaged: Path, line: int, text: str):
-    path = damaged / "history.jsonl"
+def test_a_damaged_history_is_named_with_the_last_good_round(run_copy: Path, line: int, text: str):
+    path = run_copy / "history.jsonl"
     content = path.read_text().splitlines()
     content[line - 1] = text
     path.write_bytes("\n".join(content).encode("latin-1") + b"\n")
@@ -561,24 +546,24 @@ def test_a_damaged_history_is_named_with_the_last_good_round(damaged: Path, line
 
 
 @pytest.mark.parametrize("kept", [0, 2])
-def test_a_history_shorter_than_the_checkpoint(damaged: Path, kept: int):
-    path = damaged / "history.jsonl"
+def test_a_history_shorter_than_the_checkpoint(run_copy: Path, kept: int):
+    path = run_copy / "history.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
     assert refused("run", "--resume", "--out", "run", "--rounds", "5") == (
         f"holdfast: {path} ends at round {kept}, its last good round, but the checkpoint is of round 4: {OVER}\n"
     )
-    assert len(lines(damaged)) == kept, "nothing was cut or added"
+    assert len(lines(run_copy)) == kept, "nothing was cut or added"
 
 
-def test_a_history_that_is_gone(damaged: Path):
-    path = damaged / "history.jsonl"
+def test_a_history_that_is_gone(run_copy: Path):
+    path = run_copy / "history.jsonl"
     path.unlink()
     message = refused("run", "--resume", "--out", "run", "--rounds", "5")
     assert message == f"holdfast: cannot read {path}: No such file or directory; {OVER}\n"
 
 
-def test_a_damaged_config_of_a_run(damaged: Path):
-    path = damaged / "config.toml"
+def test_a_damaged_config_of_a_run(run_copy: Path):
+    path = run_copy / "config.toml"
     path.write_text("lr = ")
     assert refused("run", "--resume", "--out", "run") == (
         f"holdfast: the config {path} is not valid TOML: Invalid value (at end of document); fix the file; the last "
