@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -24,11 +26,22 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     ['a.txt']
     """
     aside = path.with_name(path.name + ASIDE)
-    with aside.open("wb") as file:
+    with naming(path), aside.open("wb") as file:
         file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
         sync(file)
     os.replace(aside, path)
     sync_folder(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in errors of the operating system within this block: a full disk does not say where."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def sync(file: IO[bytes] | IO[str]) -> None:

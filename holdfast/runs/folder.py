@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import ASIDE, refuse_file, sync, write_atomically
+from holdfast.core.files import ASIDE, naming, refuse_file, sync, write_atomically
 from holdfast.core.folder_lock import LOCK
 from holdfast.method.config import Config, changed_settings, with_role
 from holdfast.method.config_text import config_to_toml, read_config
@@ -120,7 +120,7 @@ class RunFolder:
         return records
 
     def append(self, record: RoundRecord) -> None:
-        with (self.path / HISTORY).open("a", encoding="utf-8") as file:
+        with naming(self.path / HISTORY), (self.path / HISTORY).open("a", encoding="utf-8") as file:
             file.write(to_line(record))
             sync(file)
 

@@ -93,8 +93,9 @@ def test_a_disk_that_is_full_costs_nothing_and_the_run_resumes():
     run = [COMMAND, "run", "fedavg", *FAST, "--rounds", "60", "--out", "here dir"]
     full = subprocess.run(run, capture_output=True, text=True, preexec_fn=limited)
     assert full.returncode == 2, full.stderr
-    assert full.stderr.splitlines()[-1].endswith(
-        "file too large; what was recorded is kept: fix that, then holdfast run --resume --out 'here dir'"
+    assert full.stderr.splitlines()[-1] == (
+        "holdfast: cannot use here dir/history.jsonl: file too large; what was recorded is kept: fix that, then "
+        "holdfast run --resume --out 'here dir'"
     )
     assert "Traceback" not in full.stderr
     good("run", "--resume", "--out", "here dir", "--quiet")
@@ -111,6 +112,19 @@ def test_a_disk_that_is_full_during_a_comparison():
     assert one_line_with_resume(full.stderr, shlex.join(["holdfast", "compare", *words]))
     good("compare", *words)
     assert {len(lines(path.parent)) for path in Path(words[-1]).rglob("history.jsonl")} == {60}
+
+
+def test_a_disk_that_is_full_during_a_comparison_in_several_processes():
+    """No file may grow to the size of the data, nor may shared memory: each process gets a copy of the data."""
+    words = ["fedavg", "prox", *TINY, "--rounds", "60", "--seeds", "1", "--jobs", "2", "--out", "here"]
+    full = subprocess.run([COMMAND, "compare", *words], capture_output=True, text=True, preexec_fn=limited)
+    assert full.returncode == 2, full.stderr
+    assert one_line_with_resume(full.stderr, shlex.join(["holdfast", "compare", *words]))
+    assert "/history.jsonl: file too large; " in full.stderr
+    words[words.index("60")] = "2"
+    words[-1] = "short"
+    fits = subprocess.run([COMMAND, "compare", *words], capture_output=True, text=True, preexec_fn=limited)
+    assert (fits.returncode, fits.stderr) == (0, "")
 
 
 class FullDisk(Executor):
