@@ -70,12 +70,12 @@ def local(
     if resume and overwrite:
         raise HoldfastError("--resume and --overwrite cannot be used together: use one of them")
     config = run_config(values, out if resume else None, nodes)
-    check_settings(config, deployment)
+    guessing = check_settings(config, deployment)
     with folder_for(out, config.method, config.data) as folder, kept_on_os_errors(resume_command(folder, out is None)):
         if not resume:
             RunFolder(folder).check_free(overwrite)
         app = {k: v for k, v in (asdict(config) | asdict(deployment)).items() if v is not None}
-        progress = DeploymentProgress(config, folder, nodes, quiet, resume)
+        progress = DeploymentProgress(config, folder, nodes, quiet, resume, guessing)
         with progress:
             options = ClusterOptions(folder, nodes, security, restarts, on_wait=progress.update)
             deploy(app | {"resume": resume, "overwrite": overwrite}, options)
@@ -118,13 +118,15 @@ def run_config(values: dict[str, Any], stored: Path | None, nodes: int) -> Confi
     return Config(**{"clients": nodes} | values | {"engine": "flower"})
 
 
-def check_settings(config: Config, deployment: DeploymentSettings) -> None:
-    """Find every bad setting before anything is started."""
+def check_settings(config: Config, deployment: DeploymentSettings) -> float | None:
+    """Find every bad setting before anything is started, and return the loss of a model that guesses, if known."""
     from holdfast.method.method import Method
+    from holdfast.runs.explosion import loss_of_guessing
     from holdfast.runs.setup import prepare_simulation
 
     deployment.check(config)
-    prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), None, None)
+    simulation = prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), None, None)
+    return loss_of_guessing(simulation.method, simulation.net.classes)
 
 
 @command.command("init")

@@ -327,3 +327,31 @@ def test_cells_that_share_a_run_are_explained(toy: Path) -> None:
     text = Path("here/reproduce.md").read_text()
     assert "| IID, FedAvg | 0% | " in text, "the run of table II"
     assert text.startswith(f"{SHARED}\n## toy, table ")
+
+
+def test_runs_that_exploded_are_marked(toy: Path) -> None:
+    words = ("--table", "1", "--rows", "1", "--columns", "1", "--scale", "full", "--set", "rounds=4", "--out", "here")
+    (calm,) = tables(*words)
+    assert "exploded" not in calm["rows"][0]["cells"][0]
+    (one,) = tables(*words, "--set", "lr=50")
+    assert one["rows"][0]["cells"][0]["exploded"] == [0]
+    text = Path("here/reproduce.md").read_text()
+    assert text.count(" (EXPLODED) | ") == 1
+    assert text.count(
+        "\n\nNumbers marked EXPLODED are from runs that exploded: for 3 rounds in a row the training loss was above 10 "
+        "times that of the start.\n"
+    ) == 1  # fmt: skip
+    assert table_from_json(one).cells[0].exploded
+
+
+def test_another_number_in_the_history_of_a_finished_run(toy: Path) -> None:
+    words = ("--table", "1", "--rows", "1", "--scale", "full", "--out", "here")
+    rep(*words)
+    path = min(Path("here").glob("*/seed-0/history.jsonl"))
+    text = path.read_text()
+    path.write_text(text.replace('"upload_bytes": ', '"upload_bytes": 1', 1))
+    rounds = text.count("\n")
+    changed = f"{path} was changed since round {rounds} was recorded; the last good round is 0: restore the file, or "
+    for more in ((), ("--collect",)):
+        said = call("reproduce", "toy", "--papers", "papers", *words, *more)
+        assert (said.code, said.err) == (2, f"holdfast: {changed}delete that run's folder to run it again\n")
