@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.given_words import CommandWithWords, command_again, given_words
 from holdfast.cli.help import Whole
-from holdfast.cli.options import given, settings
+from holdfast.cli.options import WholeNumber, given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.core.os_errors import kept_on_os_errors
 from holdfast.flower.host_names import check_host
@@ -45,7 +45,11 @@ CLIENTS = click.option("--clients", metavar="N", help="number of clients  [defau
 @click.option("--tls", is_flag=True, help="encrypt the links with certificates made for this run")
 @click.option("--auth", is_flag=True, help="let nodes identify themselves with keys made for this run; needs --tls")
 @click.option(
-    "--restarts", metavar="N", type=int, default=0, help="how many times to restart a server that dies  [default: 0]"
+    "--restarts",
+    metavar="N",
+    type=WholeNumber(low=0),
+    default=0,
+    help="how many times to restart a server that dies  [default: 0]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the run  [default: a new one in runs/]")
 @click.option("--resume", is_flag=True, help="resume the run in --out, with the settings it was started with")
@@ -135,7 +139,7 @@ def check_settings(config: Config, deployment: DeploymentSettings) -> float | No
 @CLIENTS
 @settings(*(name for name in FIELDS if name not in (*OTHER_FLAGS, *with_role("simulation"))))
 @settings(of=DEPLOYMENT_FIELDS)
-@click.option("--classes", type=click.IntRange(2), help="with --data own: number of classes")
+@click.option("--classes", type=WholeNumber(low=2), help="with --data own: number of classes")
 @click.option("--host", default="server.example.org", help="name or address of the server, for the README")
 def init(folder: Path | None, method: str | None, classes: int | None, host: str, **flags: Any) -> None:
     """Write a Flower app into FOLDER: its settings, a client app, a server app and a README.
@@ -185,7 +189,7 @@ def missing(name: str, needed: Mapping[str, object]) -> HoldfastError:
 @click.option(
     "--nodes",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=WholeNumber(low=1),
     default=LOCAL_NODES,
     help=f"number of nodes  [default: {LOCAL_NODES}]",
 )

@@ -147,7 +147,7 @@ def compile_traced(traced: torch.fx.GraphModule, tensors: list[Tensor]) -> Calla
     from torch._inductor.exc import InductorError
 
     try:
-        step: Callable[..., object] = inductor.compile(traced, tensors, options=OPTIONS)
+        step: Callable[..., object] = inductor.compile(traced, list[Any](tensors), options=OPTIONS)
     except InductorError as error:
         said = str(error).strip().splitlines()
         reason = next((line.rpartition("error: ")[2] for line in said if "error: " in line), said[0])

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("run", "fedprx"), "unknown method 'fedprx'; did you mean fedprox, fedrs or fednlr?"),
+        (("run", "fedprx"), "unknown method 'fedprx'; did you mean fedprox?"),
         (("run", "fedbug+scafold"), "unknown method 'scafold'; did you mean scaffold?"),
         (("run", "fedavg", "--split", "dirichle(0.3)"), "unknown split 'dirichle'; did you mean dirichlet?"),
         (("run", "fedavg", "--data", "digit"), "unknown data set 'digit'; did you mean digits?"),
@@ -48,12 +48,12 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         (("split", "--split", "shard(2)"), "unknown split 'shard'; did you mean shards?"),
         (("split", "--data", "digts"), "unknown data set 'digts'; did you mean digits?"),
         (("rum", "fedavg"), "unknown command 'rum'; did you mean run?"),
-        (("run", "fedavg", "--set", "batsh=3"), "unknown setting 'batsh'; did you mean batch or states?"),
-        (("run", "fedavg", "--round", "3"), "unknown option '--round'; did you mean --rounds, --out or --json?"),
+        (("run", "fedavg", "--set", "batsh=3"), "unknown setting 'batsh'; did you mean batch?"),
+        (("run", "fedavg", "--round", "3"), "unknown option '--round'; did you mean --rounds?"),
         (("run", "prox(nu=1)"), "unknown parameter 'nu' of prox; did you mean mu?"),
         (
             ("run", "fedavg", "--split", "dirichlet(alfa=1)"),
-            "unknown parameter 'alfa' of dirichlet; did you mean alpha or balanced?",
+            "unknown parameter 'alfa' of dirichlet; did you mean alpha?",
         ),
         (("run", "fedavg", "--model", "mlp(widht=3)"), "unknown parameter 'widht' of mlp; did you mean width?"),
     ],
@@ -91,42 +91,42 @@ def test_a_name_like_no_other_lists_all():
             ("fedavg", "--split", "iid+shards(2)"),
             "iid and shards(s=2) both set the labels of a split; keep one of them",
         ),
-        (("fedavg", "--clients", "0"), "run: clients must be a whole number of at least 1, not 0"),
+        (("fedavg", "--clients", "0"), "clients must be a whole number of at least 1, not 0"),
         (("fedavg", "--cohort", "30"), "cohort 30 is larger than the number of clients, 6: lower cohort"),
-        (("fedavg", "--cohort", "0"), "run: cohort must be a whole number of at least 1, not 0"),
+        (("fedavg", "--cohort", "0"), "cohort must be a whole number of at least 1, not 0"),
         (("fedavg", "--participation", "0.5"), "cohort and participation cannot be used together: set one of them"),
         (
             ("fedavg", "--set", "cohort=none", "--participation", "1.5"),
-            "run: participation must be a number in (0, 1], not 1.5",
+            "participation must be a number in (0, 1], not 1.5",
         ),
         (
             ("fedavg", "--set", "cohort=none", "--participation", "0"),
-            "run: participation must be a number in (0, 1], not 0.0",
+            "participation must be a number in (0, 1], not 0.0",
         ),
-        (("fedavg", "--lr", "0"), "run: lr must be a number above 0, not 0.0"),
-        (("fedavg", "--lr", "-1"), "run: lr must be a number above 0, not -1.0"),
-        (("fedavg", "--lr", "nan"), "run: lr must be a number above 0, not nan"),
-        (("fedavg", "--lr", "inf"), "run: lr must be a number above 0, not inf"),
-        (("fedavg", "--lr", "fast"), "run: lr must be a number above 0, not fast"),
-        (("fedavg", "--lr-decay", "0"), "run: lr_decay must be a number in (0, 1], not 0.0"),
-        (("fedavg", "--weight-decay", "-1"), "run: weight_decay must be a number of at least 0, not -1.0"),
-        (("fedavg", "--clip", "0"), "run: clip must be a number above 0, not 0.0"),
-        (("fedavg", "--server-lr", "0"), "run: server_lr must be a number above 0, not 0.0"),
-        (("fedavg", "--rounds", "0"), "run: rounds must be a whole number of at least 1, not 0"),
-        (("fedavg", "--rounds", "many"), "run: rounds must be a whole number of at least 1, not many"),
-        (("fedavg", "--rounds", "1.5"), "run: rounds must be a whole number of at least 1, not '1.5'"),
-        (("fedavg", "--batch", "0"), "run: batch must be a whole number of at least 1, not 0"),
-        (("fedavg", "--epochs", "0"), "run: epochs must be a whole number of at least 1, not 0"),
-        (("fedavg", "--steps", "0"), "run: steps must be a whole number of at least 1, not 0"),
-        (("fedavg", "--eval-every", "0"), "run: eval_every must be a whole number of at least 1, not 0"),
-        (("fedavg", "--checkpoint-every", "0"), "run: checkpoint_every must be a whole number of at least 1, not 0"),
-        (("fedavg", "--seed", "-1"), "run: seed must be a whole number in [0, 4294967295], not -1"),
-        (("fedavg", "--seed", str(2**32)), "run: seed must be a whole number in [0, 4294967295], not 4294967296"),
-        (("fedavg", "--public", "1"), "run: public must be a number in [0, 1) or test, not 1.0"),
-        (("fedavg", "--slice", "0"), "run: slice must be a whole number of at least 1, not 0"),
-        (("fedavg", "--engine", "fast"), "run: engine must be one of auto, loop, vector, flower, not fast"),
-        (("fedavg", "--device", "tpu"), "run: device must be one of auto, cpu, cuda, not tpu"),
-        (("fedavg", "--precision", "fp16"), "run: precision must be one of fp32, tf32, bf16, fp64, not fp16"),
+        (("fedavg", "--lr", "0"), "lr must be a number above 0, not 0.0"),
+        (("fedavg", "--lr", "-1"), "lr must be a number above 0, not -1.0"),
+        (("fedavg", "--lr", "nan"), "lr must be a number above 0, not nan"),
+        (("fedavg", "--lr", "inf"), "lr must be a number above 0, not inf"),
+        (("fedavg", "--lr", "fast"), "lr must be a number above 0, not fast"),
+        (("fedavg", "--lr-decay", "0"), "lr_decay must be a number in (0, 1], not 0.0"),
+        (("fedavg", "--weight-decay", "-1"), "weight_decay must be a number of at least 0, not -1.0"),
+        (("fedavg", "--clip", "0"), "clip must be a number above 0, not 0.0"),
+        (("fedavg", "--server-lr", "0"), "server_lr must be a number above 0, not 0.0"),
+        (("fedavg", "--rounds", "0"), "rounds must be a whole number of at least 1, not 0"),
+        (("fedavg", "--rounds", "many"), "rounds must be a whole number of at least 1, not many"),
+        (("fedavg", "--rounds", "1.5"), "rounds must be a whole number of at least 1, not '1.5'"),
+        (("fedavg", "--batch", "0"), "batch must be a whole number of at least 1, not 0"),
+        (("fedavg", "--epochs", "0"), "epochs must be a whole number of at least 1, not 0"),
+        (("fedavg", "--steps", "0"), "steps must be a whole number of at least 1, not 0"),
+        (("fedavg", "--eval-every", "0"), "eval_every must be a whole number of at least 1, not 0"),
+        (("fedavg", "--checkpoint-every", "0"), "checkpoint_every must be a whole number of at least 1, not 0"),
+        (("fedavg", "--seed", "-1"), "seed must be a whole number in [0, 4294967295], not -1"),
+        (("fedavg", "--seed", str(2**32)), "seed must be a whole number in [0, 4294967295], not 4294967296"),
+        (("fedavg", "--public", "1"), "public must be a number in [0, 1) or test, not 1.0"),
+        (("fedavg", "--slice", "0"), "slice must be a whole number of at least 1, not 0"),
+        (("fedavg", "--engine", "fast"), "engine must be one of auto, loop, vector, flower, not fast"),
+        (("fedavg", "--device", "tpu"), "device must be one of auto, cpu, cuda, not tpu"),
+        (("fedavg", "--precision", "fp16"), "precision must be one of fp32, tf32, bf16, fp64, not fp16"),
         (("fedavg", "--head", "neck"), "the model has no linear layer 'neck' to be its head; use head"),
         (("fedavg", "--model", "mlp(0)"), "mlp: width must be a whole number of at least 1, not 0"),
         (
@@ -138,7 +138,7 @@ def test_a_name_like_no_other_lists_all():
             "vgg11: 5 arguments given, but it takes 2 (hidden, dropout): leave out the others",
         ),
         (("fedavg", "--set", "lr"), "--set lr: expected KEY=VALUE, such as --set lr=0.5"),
-        (("fedavg", "--set", "augment=maybe"), "run: augment must be true or false, not maybe"),
+        (("fedavg", "--set", "augment=maybe"), "augment must be true or false, not maybe"),
         (
             ("fedavg", "--data", "mnist", "--data-dir", "nowhere"),
             "mnist: train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, "
@@ -162,13 +162,13 @@ def test_bad_setting(args: tuple[str, ...], message: str):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("split", "--clients", "0"), "run: clients must be a whole number of at least 1, not 0"),
+        (("split", "--clients", "0"), "clients must be a whole number of at least 1, not 0"),
         (
             ("split", "--split", "shards(2)", "--clients", "5000"),
             "shards(s=2): 5000 clients need 10000 shards, but there are only 1438 samples; use fewer shards, "
             "or at most 719 clients",
         ),
-        (("split", "--seed", "x"), "run: seed must be a whole number in [0, 4294967295], not x"),
+        (("split", "--seed", "x"), "seed must be a whole number in [0, 4294967295], not x"),
         (
             ("split", "--png", "no/such/folder.png"),
             "cannot write the picture no/such/folder.png: No such file or directory; choose another --png",
@@ -183,7 +183,7 @@ def test_bad_setting(args: tuple[str, ...], message: str):
         ),
         (
             ("models", "--classes", "0"),
-            "invalid value for '--classes': 0 is not in the range x>=1; see: holdfast models --help",
+            "--classes must be a whole number of at least 1, not 0",
         ),
         (("methods", "fedavg", "prox"), "unexpected extra argument (prox); see: holdfast methods --help"),
         (("run", "-x"), "no such option '-x'; see: holdfast run --help"),
@@ -192,7 +192,7 @@ def test_bad_setting(args: tuple[str, ...], message: str):
         (("data", "fetsh"), "unknown command 'fetsh'; did you mean fetch?"),
         (("run", "scaffold(x=1)"), "scaffold: x given, but it takes no parameters: leave it out"),
         (("run", "fedprox(nu=1)"), "unknown parameter 'nu' of fedprox; did you mean mu?"),
-        (("run", "--nosuch"), "unknown option '--nosuch'; did you mean --epochs, --out or --slice?"),
+        (("run", "--nosuch"), "no such option: --nosuch; see: holdfast run --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -295,7 +295,7 @@ NAMES = {
         ("prox('0.1)", 'cannot read "prox(\'0.1)": expected a name, a number or one of ( ) [ ] , = +, found "\'0.1)"'),
         ("3", "cannot read '3': expected a name, found '3'"),
         ("prox 0.1", "cannot read 'prox 0.1': expected '+' or the end, found '0.1'"),
-        ("prox-", "unknown method 'prox-'; did you mean prox or fedprox?"),
+        ("prox-", "unknown method 'prox-'; did you mean prox?"),
         ("prox;sam", "cannot read 'prox;sam': expected a name, a number or one of ( ) [ ] , = +, found ';sam'"),
         ("prox(\n", "cannot read 'prox(\\n': expected a value, found the end"),
         ("prox(0x10)", "cannot read 'prox(0x10)': expected a name, a number or one of ( ) [ ] , = +, found '0x10)'"),
@@ -338,14 +338,14 @@ def test_malformed_expression(text: str, message: str, flag: str):
             "graphs, head, lr, lr_decay, method, model, participation, personal, personal_what, precision, "
             "public, rounds, seed, server_lr, slice, split, states, steps, track, weight_decay, workers",
         ),
-        ("[lr]\nx = 1", "run: lr must be a number above 0, not {'x': 1}"),
-        ('lr = "fast"', "run: lr must be a number above 0, not fast"),
-        ("rounds = true", "run: rounds must be a whole number of at least 1, not true"),
-        ("rounds = 2.5", "run: rounds must be a whole number of at least 1, not 2.5"),
-        ("rounds = 2024-01-01", "run: rounds must be a whole number of at least 1, not datetime.date(2024, 1, 1)"),
-        ("method = 3", "run: method must be text such as 'fedbug(0.4)+prox', not 3"),
-        ("method = ['prox']", "run: method must be text such as 'fedbug(0.4)+prox', not ['prox']"),
-        ("augment = 1", "run: augment must be true or false, not 1"),
+        ("[lr]\nx = 1", "lr must be a number above 0, not {'x': 1}"),
+        ('lr = "fast"', "lr must be a number above 0, not fast"),
+        ("rounds = true", "rounds must be a whole number of at least 1, not true"),
+        ("rounds = 2.5", "rounds must be a whole number of at least 1, not 2.5"),
+        ("rounds = 2024-01-01", "rounds must be a whole number of at least 1, not datetime.date(2024, 1, 1)"),
+        ("method = 3", "method must be text such as 'fedbug(0.4)+prox', not 3"),
+        ("method = ['prox']", "method must be text such as 'fedbug(0.4)+prox', not ['prox']"),
+        ("augment = 1", "augment must be true or false, not 1"),
         ("cohort = 2\nparticipation = 0.5", "cohort and participation cannot be used together: set one of them"),
         ("\x00", "the config my.toml is not valid TOML: Invalid statement (at line 1, column 1); fix the file"),
         (
@@ -571,10 +571,7 @@ def test_a_damaged_config_of_a_run(run_copy: Path):
     )
     path.write_text("rond = 1")
     message = refused("run", "--resume", "--out", "run")
-    assert (
-        message
-        == f"holdfast: unknown setting 'rond' in {path}; did you mean rounds or personal?; the last good round is 4\n"
-    )
+    assert message == f"holdfast: unknown setting 'rond' in {path}; did you mean rounds?; the last good round is 4\n"
 
 
 def test_a_checkpoint_of_another_model():

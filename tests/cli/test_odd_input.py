@@ -35,13 +35,13 @@ COMMAND = Path(sys.executable).with_name("holdfast")
     [
         (
             ("--batch", str(2**63)),
-            "run: batch must be a whole number of at least 1 that fits 64 bits, not 9223372036854775808",
+            "batch must be a whole number of at least 1 that fits 64 bits, not 9223372036854775808",
         ),
         (
             ("--model", "mlp(width=1000000000)"),
             "the model mlp(width=1000000000) does not fit in memory: choose a smaller one",
         ),
-        (("--seed", "9" * 5000), f"run: seed must be a whole number in [0, 4294967295], not '{'9' * 59}..."),
+        (("--seed", "9" * 5000), f"seed must be a whole number in [0, 4294967295], not '{'9' * 59}..."),
     ],
     ids=["batch", "model", "digits"],
 )
@@ -265,7 +265,7 @@ def test_hosts_that_are_names(host: str):
 
 @pytest.mark.parametrize(("flag", "name"), [("--data-dir", "data_dir"), ("--data", "data")])
 def test_a_setting_that_is_not_utf8(flag: str, name: str):
-    message = f"run: {name} must be valid UTF-8, not 'a\\udcff': choose another name"
+    message = f"{name} must be valid UTF-8, not 'a\\udcff': choose another name"
     assert refused("run", "fedavg", *FAST, flag, "a\udcff") == f"holdfast: {message}\n"
 
 

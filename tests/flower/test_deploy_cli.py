@@ -124,7 +124,7 @@ ONLY_NAMED = "is only for a data set by name, and with --data own each node has 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--method", "fedavgg"], "unknown method 'fedavgg'; did you mean fedavg, fedagg or fedavgm?"),
+        (["--method", "fedavgg"], "unknown method 'fedavgg'; did you mean fedavg or fedagg?"),
         (
             ["--method", "fedavg", "--classes", 4],
             "--classes is only for --data own, and digits has its own: leave it out",
@@ -219,7 +219,7 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fedavgg"], "unknown method 'fedavgg'; did you mean fedavg, fedagg or fedavgm?"),
+        (["fedavgg"], "unknown method 'fedavgg'; did you mean fedavg or fedagg?"),
         (["fedavg", "--auth"], "--auth needs encrypted links: add --tls"),
         (
             ["fedavg", "--min-clients", "9"],
