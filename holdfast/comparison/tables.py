@@ -86,7 +86,7 @@ def cost(study: Study) -> TextTable:
         scores = [percent(e.accuracy.best), percent(e.accuracy.last5)]
         rows.append([name(e), *scores, *(number(m) for m in means)])
     title = "Other scores and cost (κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB)"
-    head = ["method", "best %", f"last-{last_scores(study)} mean %", "s", "MB", "κ", "ρ"]
+    head = ["method", "best %", f"last {last_scores(study)} (%)", "s", "MB", "κ", "ρ"]
     return TextTable(title, head, rows, spare=("ρ", "κ", "MB", "s"))
 
 

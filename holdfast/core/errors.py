@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from os.path import commonprefix
 
 
 class HoldfastError(ValueError):
@@ -51,7 +50,7 @@ def closest(name: str, known: Iterable[str]) -> list[str]:
     scores = {other: _similarity(name.lower(), other) for other in sorted(known)}
     enough = max(ALIKE if len(name) > 2 else 0.5, max(scores.values(), default=0) - NEARLY)
     near = [other for other, score in scores.items() if score >= enough]
-    return sorted(near, key=lambda other: (-scores[other], -len(commonprefix([name, other]))))[:3]
+    return sorted(near, key=lambda other: (-scores[other], -_same_start(name, other)))[:3]
 
 
 def _similarity(name: str, known: str) -> float:
@@ -59,6 +58,11 @@ def _similarity(name: str, known: str) -> float:
         if name.startswith(start) and known.startswith(start):
             name, known = name.removeprefix(start), known.removeprefix(start)
     return difflib.SequenceMatcher(None, name, known).ratio()
+
+
+def _same_start(name: str, known: str) -> int:
+    """Count the letters at the start that are the same."""
+    return next((i for i, (a, b) in enumerate(zip(name, known, strict=False)) if a != b), min(len(name), len(known)))
 
 
 def _either(names: list[str]) -> str:

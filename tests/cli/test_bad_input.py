@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         (("run", "fedavg", "--split", "dirichle(0.3)"), "unknown split 'dirichle'; did you mean dirichlet?"),
         (("run", "fedavg", "--data", "digit"), "unknown data set 'digit'; did you mean digits?"),
         (("run", "fedavg", "--model", "mpl"), "unknown model 'mpl'; did you mean mlp?"),
-        (("methods", "fedbag"), "unknown method 'fedbag'; did you mean fedbug, fedavg or fedagg?"),
+        (("methods", "fedbag"), "unknown method 'fedbag'; did you mean fedbug, fedagg or fedavg?"),
         (("methods", "scafold", "--json"), "unknown method 'scafold'; did you mean scaffold?"),
         (("split", "--split", "shard(2)"), "unknown split 'shard'; did you mean shards?"),
         (("split", "--data", "digts"), "unknown data set 'digts'; did you mean digits?"),
@@ -839,3 +839,31 @@ def test_config_of_a_refused_resume_is_untouched():
         "--overwrite\n"
     )
     assert config("here")["method"] == "fedavg"
+
+
+# -- wording --------------------
+@pytest.mark.parametrize("text", ["fedbug(0.4)+prox", "fedbug + prox", "fedbug(0.4)"])
+def test_a_sum_is_not_described_as_a_whole(text: str):
+    assert refused("methods", text) == (
+        f"holdfast: {text} is a sum, and methods describes one name at a time: try holdfast methods fedbug\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["fedxyz", "fedfoo", "krum"])
+def test_a_name_like_no_other_gets_no_suggestion(name: str):
+    """All names that start with fed are similar, and that says nothing."""
+    assert refused("run", name).startswith(f"holdfast: unknown method '{name}'; known: ccvr, clip, ")
+
+
+def test_a_description_repeats_no_names_and_shows_no_double_backticks():
+    parts = [
+        part
+        for name in ("fedlc", "scaffold", "clip", "fedadam")
+        for part in good("methods", name, "--json").json["parts"]
+    ]
+    assert parts[0]["cannot_be_summed_with"]["fedrs"].startswith("both ")
+    for part in parts:
+        assert "``" not in part["text"]
+        for why in (*part["cannot_be_summed_with"].values(), *part["must_come_after"].values()):
+            assert "cannot be summed" not in why
+            assert "must come after" not in why

@@ -244,3 +244,13 @@ def test_another_number_in_a_summary(both: Path, run: Path, name: str):
     assert refused("compare", *METHODS, "--out", "both") == f"holdfast: {both / SEED}/summary.json {changed}: {again}\n"
     for args in (("report", "run"), ("run", "--resume", "--out", "run", "--quiet")):
         assert refused(*args) == f"holdfast: run/summary.json {changed}: delete it; --resume writes it again\n"
+
+
+def test_a_report_spares_what_is_not_ours_beside_its_images(run: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("holdfast.reports.static_charts.save", no_image)
+    (run / "report_files").mkdir()
+    (run / "report_files" / "photo.jpg").write_bytes(b"mine")
+    (run / "report_files" / "old.svg").write_text("<svg/>")
+    good("report", "run")
+    assert (run / "report_files" / "photo.jpg").read_bytes() == b"mine"
+    assert not (run / "report_files" / "old.svg").exists()
