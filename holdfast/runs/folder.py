@@ -159,6 +159,7 @@ class RunFolder:
         self._check_config(config, manifest)
         if self._matches(config, manifest):
             return
+        read_history(self.path / HISTORY, manifest.round)  # names the line if it cannot be read at all
         good = self._last_match(config, manifest)
         newest = self.checkpoint / f"round-{manifest.round:06d}.json"
         remedy = f"delete {newest} to resume from it" if good else "start over with --overwrite"
@@ -191,7 +192,6 @@ class RunFolder:
 
     def _changed(self, manifest: Manifest, good: int, remedy: str) -> HoldfastError:
         """Return the error for a history that is not the one that a manifest covers."""
-        read_history(self.path / HISTORY, manifest.round)  # names the line if it cannot be read at all
         return HoldfastError(
             f"{self.path / HISTORY} was changed since round {manifest.round} was recorded; the last good round is "
             f"{good}: restore the file, or {remedy}"

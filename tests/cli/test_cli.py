@@ -313,7 +313,7 @@ def test_a_page_says_what_cannot_be_summed():
     assert {"normalized", "mean"} <= part["cannot_be_summed_with"].keys()
     assert "prox" not in part["cannot_be_summed_with"]
     page = " ".join(good("methods", "fednova").out.split())
-    why = "nova and normalized cannot be summed: both aggregate the cohort; keep one of them"
+    why = "both aggregate the cohort"
     assert part["cannot_be_summed_with"]["normalized"] == why
     assert f"cannot be summed with: mean: {part['cannot_be_summed_with']['mean']} normalized: {why}" in page
 

@@ -203,6 +203,17 @@ def test_another_number_in_the_history_of_a_finished_run(both: Path, args: tuple
     )
 
 
+def test_the_history_of_a_diverged_run_that_was_cut(both: Path):
+    path = both / SEED / "history.jsonl"
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    (both / SEED / "summary.json").unlink()
+    (both / SEED / "diverged.txt").write_text("round 3: no client's update is finite\n")
+    assert refused("compare", *METHODS, "--out", "both") == (
+        f"holdfast: {path} was changed since round 2 was recorded; the last good round is 1: restore the file, or "
+        "delete that run's folder to run it again\n"
+    )
+
+
 def test_another_number_is_noticed_before_anything_is_run(both: Path):
     path = both / SEED / "history.jsonl"
     raise_loss(path, 1)
