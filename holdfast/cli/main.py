@@ -94,6 +94,7 @@ def _usage_error(error: click.ClickException) -> str:
         known = [name for option in context.command.params for name in option.opts if name.startswith("--")]
         if closest(error.option_name, known):
             return str(unknown("option", error.option_name, known))
+        return f"unknown option {error.option_name!r}; see: {context.command_path} --help"
     return f"{message[0].lower()}{message[1:]}; see: {context.command_path if context else 'holdfast'} --help"
 
 

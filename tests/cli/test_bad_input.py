@@ -192,7 +192,7 @@ def test_bad_setting(args: tuple[str, ...], message: str):
         (("data", "fetsh"), "unknown command 'fetsh'; did you mean fetch?"),
         (("run", "scaffold(x=1)"), "scaffold: x given, but it takes no parameters: leave it out"),
         (("run", "fedprox(nu=1)"), "unknown parameter 'nu' of fedprox; did you mean mu?"),
-        (("run", "--nosuch"), "no such option: --nosuch; see: holdfast run --help"),
+        (("run", "--nosuch"), "unknown option '--nosuch'; see: holdfast run --help"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
