@@ -24,6 +24,7 @@ from helpers.toy_paper import TOY, rep, tables
 from holdfast.reproduce.claims import Outcome, outcomes, published_counts
 from holdfast.reproduce.store import SHARED, read
 from holdfast.reproduce.table_json import table_from_json
+from holdfast.runs.summary_file import read_summary, write_summary
 
 
 def test_published_ours_and_the_difference(toy: Path) -> None:
@@ -186,7 +187,7 @@ def test_numbers_keep_when_and_where_they_were_measured(toy: Path) -> None:
     tables("--table", "1", "--rows", "1", "--columns", "1", "--out", "here")
     (file,) = summaries("here")
     elsewhere = {"date": "2001-01-01", "torch": "1.0", "commit": "abc1234", "device": "Abacus"}
-    file.write_text(json.dumps(json.loads(file.read_text()) | elsewhere))
+    write_summary(file.parent, read_summary(file.parent, "") | elsewhere)
     (one,) = tables("--table", "1", "--rows", "2", "--seeds", "2", "--out", "here", "--note", "Of two days.")
     assert [len(c["made"]) for c in one["rows"][0]["cells"]] == [2, 2], "one for every seed"
     (kept,) = read(Path("here/reproduce.json"))
@@ -203,13 +204,13 @@ def test_unknown_facts_about_a_run_are_left_out(toy: Path) -> None:
     args = ("--table", "1", "--rows", "1", "--out", "here")
     tables(*args)
     for file in summaries("here"):
-        known = {k: v for k, v in json.loads(file.read_text()).items() if k not in ("date", "torch", "commit")}
-        file.write_text(json.dumps(known))
+        known = {k: v for k, v in read_summary(file.parent, "").items() if k not in ("date", "torch", "commit")}
+        write_summary(file.parent, known)
     assert "\n\nMeasured on cpu.\n" in rep(*args, "--collect").out
     for file in summaries("here"):
-        known = json.loads(file.read_text())
+        known = read_summary(file.parent, "")
         del known["device"], known["holdfast"]
-        file.write_text(json.dumps(known))
+        write_summary(file.parent, known)
     assert "Measured" not in rep(*args, "--collect").out
     assert rep(*args, "--collect", "--note", "From an attic.").out.endswith("\n\nFrom an attic.\n\n")
 
