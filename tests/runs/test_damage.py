@@ -37,8 +37,16 @@ def change(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
+def contents() -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in Path("run").rglob("*")}
+
+
 def resume() -> str:
-    return refused("run", "--resume", "--out", "run", "--rounds", "6")
+    """Return why the run is not resumed; a refusal leaves the folder as it was."""
+    before = contents()
+    said = refused("run", "--resume", "--out", "run", "--rounds", "6")
+    assert contents() == before
+    return said
 
 
 def test_a_sound_run_is_resumed(run: Path):
@@ -111,6 +119,21 @@ def test_a_stray_manifest(run: Path):
     assert resume() == f"holdfast: {message}\n"
     path.unlink()
     good("run", "--resume", "--out", "run", "--rounds", "6", "--quiet")
+
+
+def test_a_folder_in_place_of_an_old_file_of_the_checkpoint_stops_nothing(run: Path):
+    """The newest checkpoint does not name these files. They would be deleted some rounds later; folders stay."""
+    newest = json.loads((run / "checkpoint" / "round-000004.json").read_text())
+    old = [p for p in (run / "checkpoint").iterdir() if p.name not in newest["server"] | newest["clients"]]
+    old.remove(run / "checkpoint" / "round-000004.json")
+    assert {p.name.partition("-")[0] for p in old} >= {"round", "server"}
+    for path in old:
+        path.unlink()
+        path.mkdir()
+    good("run", "--resume", "--out", "run", "--rounds", "6", "--quiet")
+    good("run", "scaffold", *TINY, "--rounds", "6", "--out", "whole")
+    assert facts("run") == facts("whole")
+    assert all(path.is_dir() for path in old)
 
 
 def test_a_split_that_was_not_written_comes_with_the_resume(run: Path, sound: Path):
