@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -602,6 +604,29 @@ def test_a_node_that_hangs_is_not_asked_to_train_until_it_enrols_again():
     assert kinds == [TRAIN, ENROL, ENROL, TRAIN, ENROL, TRAIN]
     late, nobody = {2: "no reply within 0.3 s"}, {2: "no node has this client"}
     assert [r.failed for r in result.history] == [late, nobody, late, {}]
+
+
+def test_a_round_with_too_few_clients_waits_for_a_node_that_is_gone(monkeypatch):
+    """With one retry, which would be over at once: the node is back 0.2 s later."""
+    away = {}
+
+    def trouble(request, reply):
+        if about(request, 2, 3) and not away:
+            node = node_of(grid, 3)
+            away.update(node=node, context=grid.contexts.pop(node), since=time.monotonic())
+            return "gone"
+        return reply
+
+    def node_ids():
+        if away and time.monotonic() - away["since"] > 0.2:
+            grid.contexts[away["node"]] = away["context"]
+        return list(grid.contexts)
+
+    grid = grid_with(trouble, "scaffold")
+    monkeypatch.setattr(grid, "get_node_ids", node_ids)
+    result = on_grid("scaffold", grid, **ALL, min_clients=4, retries=1)
+    assert away
+    same(result, run("scaffold", engine="loop", **SMALL | ALL))
 
 
 def test_a_node_that_returns_under_a_new_id_while_the_old_one_is_still_listed_takes_over():
