@@ -11,10 +11,12 @@ from pathlib import Path
 
 from campaign.cases import SMALL, Part, difference, remove, undisturbed
 from campaign.process import Ended, holdfast
+from holdfast.core.files import ASIDE
 from holdfast.core.folder_lock import LOCK
 
 KINDS = ("a flipped bit", "cut in half", "emptied", "deleted", "a folder in its place")
 RUN = ("run", "scaffold", *SMALL, "--states", "disk")
+KEPT = "; what was recorded is kept: "  # in the line of a command that the system stopped
 COMPARISON = ("compare", "fedavg", "scaffold", *SMALL, "--rounds", "2")
 
 
@@ -107,7 +109,12 @@ def contents(place: Path) -> dict[str, bytes | None]:
 
 
 def changes(ended: Ended, place: Path, before: dict[str, bytes | None]) -> str:
-    """Return what a command that was refused has changed in a folder."""
+    """Return what a command that was refused has changed in a folder.
+
+    One that the system stopped on its way keeps what it has recorded, and says so; it leaves no half-written file.
+    """
     now = contents(place)
     names = sorted(name for name in before.keys() | now.keys() if before.get(name, 0) != now.get(name, 0))
+    if KEPT in ended.err:
+        names = [name for name in names if name.endswith(ASIDE)]
     return f"refused, but changed {', '.join(names)}: {ended}" if ended.refused and names else ""

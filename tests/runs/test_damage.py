@@ -37,16 +37,8 @@ def change(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1))
 
 
-def contents() -> dict[Path, bytes | None]:
-    return {path: path.read_bytes() if path.is_file() else None for path in Path("run").rglob("*")}
-
-
 def resume() -> str:
-    """Return why the run is not resumed; a refusal leaves the folder as it was."""
-    before = contents()
-    said = refused("run", "--resume", "--out", "run", "--rounds", "6")
-    assert contents() == before
-    return said
+    return refused("run", "--resume", "--out", "run", "--rounds", "6")
 
 
 def test_a_sound_run_is_resumed(run: Path):
