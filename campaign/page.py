@@ -38,8 +38,9 @@ that it keeps working. Every case starts real processes and ends as promised, or
 
 {findings}
 
-Known gap, which a campaign meets only by chance: a digit changed in the history of a *finished* run of a comparison is
-not noticed by `compare` when it reads that run again; `run --resume` on the same folder does notice it.
+Known gap, which a campaign meets only by chance: a digit changed in the history or the summary of a *finished* run of a
+comparison is not noticed by `compare` when it reads that run again; `run --resume` on the same folder does notice it in
+the history.
 
 Again: `make campaign`, which rewrites this page; `.venv/bin/python -m campaign --help` lists the options, such as
 `--seed` and `--minutes`. The exit code is 1 if there are findings. The choices of a seed are always the same, but the
