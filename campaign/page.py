@@ -19,8 +19,9 @@ that it keeps working. Every case starts real processes and ends as promised, or
   the clock.
 - **Damaged files.** One file of a run or of a comparison gets a flipped bit or another digit, is cut in half, emptied,
   deleted, or replaced by a folder. Then the run is resumed, resumed for more rounds, or reported; the comparison is
-  repeated, extended by a seed, or reported. Promise: exit code 2 and one line; or exit code 0 and the history and
-  summary of an undamaged folder. Of a report, only the exit code and the one line are checked.
+  repeated, extended by a seed, or reported. Promise: exit code 2, one line, and no file changed (a command that the
+  system stops on its way keeps what it has recorded, and leaves no file half written); or exit code 0 and the history
+  and summary of an undamaged folder. Of a report that succeeds, only the exit code is checked.
 - **Disk full, folder read-only.** No file may grow beyond a random size, or the folder may not be written. Promise: one
   line and exit code 2; with space again, the command resumes to the same history.
 - **Two writers.** A second command uses the folder of a running one, or both start at the same moment. Promise: one

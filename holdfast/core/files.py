@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -16,8 +16,8 @@ ASIDE = ".part"  # the ending of a file that is being written
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file beside its place, then rename it: readers see the old file or the new one, never a part of it.
 
-    The file survives a power cut: it reaches the disk before it is renamed, and its folder afterwards. In a text, bytes
-    of a file name that are not UTF-8 are written as ``\\udcff``.
+    If that fails, nothing is left beside it. The file survives a power cut: it reaches the disk before it is renamed,
+    and its folder afterwards. In a text, bytes of a file name that are not UTF-8 are written as ``\\udcff``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -26,10 +26,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     ['a.txt']
     """
     aside = path.with_name(path.name + ASIDE)
-    with naming(path), aside.open("wb") as file:
-        file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
-        sync(file)
-    os.replace(aside, path)
+    with naming(path):
+        try:
+            with aside.open("wb") as file:
+                file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
+                sync(file)
+            os.replace(aside, path)
+        except OSError:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            raise
     sync_folder(path.parent)
 
 

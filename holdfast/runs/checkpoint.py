@@ -235,12 +235,11 @@ def _damaged(path: Path, manifest: Path, manifests: list[Path]) -> HoldfastError
 
 
 def _clean(folder: Path) -> None:
-    """Delete manifests beyond the newest two, and files that none of these names."""
+    """Delete manifests beyond the newest two, and files that none of these names. A folder is not ours: it stays."""
     manifests = _manifests(folder)
-    for old in manifests[:-KEEP]:
-        old.unlink()
     kept = [_read_manifest(m) for m in manifests[-KEEP:]]
     named = {name for m in kept for name in (*m.server, *m.clients)}
-    for path in folder.glob("*.safetensors"):
-        if path.name not in named:
+    unnamed = [path for path in folder.glob("*.safetensors") if path.name not in named]
+    for path in [*manifests[:-KEEP], *unnamed]:
+        if not path.is_dir():
             path.unlink()

@@ -145,7 +145,8 @@ def test_a_disk_that_is_full_in_a_process_of_a_comparison():
 def test_a_disk_that_is_full_during_a_reproduction():
     Path("papers").mkdir()
     Path("papers/toy.toml").write_text(TOY)
-    args = ["toy", "--papers", "papers", "--scale", "smoke", "--set", "rounds=60", "--out", "here dir", "--quiet"]
+    args = ["toy", "--papers", "papers", "--table", "1", "--rows", "IID, FedAvg", "--scale", "smoke"]
+    args += ["--set", "rounds=60", "--out", "here dir", "--quiet"]
     full = subprocess.run([COMMAND, "reproduce", *args], capture_output=True, text=True, preexec_fn=limited)
     assert full.returncode == 2, full.stderr
     assert one_line_with_resume(full.stderr, shlex.join(["holdfast", "reproduce", *args]))

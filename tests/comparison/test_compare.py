@@ -190,9 +190,16 @@ def summaries(folder: str) -> set[Path]:
     return {p.parent for p in Path(folder).glob("*/seed-*/summary.json")}
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison that nobody killed."""
+    folder = tmp_path_factory.mktemp("compare") / "whole"
+    good("compare", *UNEVEN, "--out", str(folder), "--quiet")
+    return folder
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_killed_comparison_resumes(jobs: str):
-    good("compare", *UNEVEN, "--out", "whole", "--quiet")
+def test_a_killed_comparison_resumes(jobs: str, whole: Path):
     process = start(*UNEVEN, "--jobs", jobs, "--out", "here")
     wait_for(process, lambda: bool(summaries("here")) and rounds("here") > 4)
     process.send_signal(signal.SIGKILL)
@@ -201,13 +208,13 @@ def test_a_killed_comparison_resumes(jobs: str):
     time.sleep(0.3)
     assert rounds("here") == settled, "processes keep running after their parent was killed"
     finished = summaries("here")
-    assert 0 < len(finished) < len(summaries("whole")), "it was killed halfway"
+    assert 0 < len(finished) < len(summaries(str(whole))), "it was killed halfway"
     before = {k: v for k, v in stamps("here").items() if Path(k).parent in finished}
     good("compare", *UNEVEN, "--jobs", jobs, "--out", "here", "--quiet")
     assert {k: stamps("here")[k] for k in before} == before, "finished runs are not repeated"
-    assert scores("here") == scores("whole")
-    for run in Path("whole").glob("*/seed-*"):
-        assert facts(run) == facts(Path("here") / run.relative_to("whole"))
+    assert scores("here") == scores(str(whole))
+    for run in whole.glob("*/seed-*"):
+        assert facts(run) == facts(Path("here") / run.relative_to(whole))
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,25 @@ def test_the_resume_of_a_finished_run_without_a_checkpoint(run: Path):
         f"holdfast: {run / 'checkpoint'} holds no checkpoint, though {path} has rounds: restore it, or start over with "
         "--overwrite\n"
     )
+
+
+def test_a_damaged_run_is_noticed_before_more_seeds_are_run(both: Path):
+    path = both / SEED / "summary.json"
+    path.write_text("{")
+    message = f"{path} is damaged, it is not valid JSON: delete that run's folder to run it again"
+    assert refused("compare", *METHODS[:-1], "3", "--out", "both") == f"holdfast: {message}\n"
+
+
+def test_a_table_that_cannot_be_written_leaves_nothing_half_written(both: Path):
+    (both / "compare.tex").unlink()
+    (both / "compare.tex").mkdir()
+    ended = call("compare", *METHODS, "--out", "both")
+    assert ended.code == 2
+    assert ended.err == (
+        "holdfast: cannot use both/compare.tex: is a directory; what was recorded is kept: fix that, then holdfast "
+        f"{shlex.join(['compare', *METHODS, '--out', 'both'])}\n"
+    )
+    assert not list(both.glob("*.part"))
 
 
 def test_the_tables_of_a_comparison_with_a_history_that_was_cut(both: Path):

@@ -99,6 +99,21 @@ def test_a_stray_manifest(run_copy: Path):
     good("run", "--resume", "--out", "run", "--rounds", "6", "--quiet")
 
 
+def test_a_folder_in_place_of_an_old_file_of_the_checkpoint_stops_nothing(run_copy: Path):
+    """The newest checkpoint does not name these files. They would be deleted some rounds later; folders stay."""
+    newest = json.loads((run_copy / "checkpoint" / "round-000004.json").read_text())
+    old = [p for p in (run_copy / "checkpoint").iterdir() if p.name not in newest["server"] | newest["clients"]]
+    old.remove(run_copy / "checkpoint" / "round-000004.json")
+    assert {p.name.partition("-")[0] for p in old} >= {"round", "server"}
+    for path in old:
+        path.unlink()
+        path.mkdir()
+    good("run", "--resume", "--out", "run", "--rounds", "6", "--quiet")
+    good("run", "scaffold", *TINY, "--rounds", "6", "--out", "whole")
+    assert facts("run") == facts("whole")
+    assert all(path.is_dir() for path in old)
+
+
 def test_a_split_that_was_not_written_comes_with_the_resume(run_copy: Path, sound_run: Path):
     (run_copy / "split.json").unlink()
     good("run", "--resume", "--out", "run", "--rounds", "5", "--quiet")
