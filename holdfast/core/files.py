@@ -26,16 +26,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     ['a.txt']
     """
     aside = path.with_name(path.name + ASIDE)
-    with naming(path):
-        try:
-            with aside.open("wb") as file:
-                file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
-                sync(file)
-            os.replace(aside, path)
-        except OSError:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
-            raise
+    try:
+        with aside.open("wb") as file:
+            file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
+            sync(file)
+        os.replace(aside, path)
+    except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        error.filename = str(path)  # not the file aside, which users do not know
+        raise
     sync_folder(path.parent)
 
 
