@@ -18,7 +18,7 @@ SMALL = (
     "--public", "0.05", "--quiet",
 )  # fmt: skip
 STATEFUL = ("scaffold", "feddyn", "moon", "fedcm", "latest", "fedavgm", "fedgen", "scaffold+moon+fedavgm")
-CLOCK = ("date", "seconds", "kappa", "rho", "out", "commit")  # what depends on time and place
+CLOCK = ("date", "seconds", "kappa", "rho", "out", "commit", "checksum")  # what depends on time and place
 
 
 @dataclass

@@ -11,9 +11,12 @@ from pathlib import Path
 
 from campaign.cases import SMALL, Part, difference, remove, undisturbed
 from campaign.process import Ended, holdfast
+from holdfast.core.files import ASIDE
+from holdfast.core.folder_lock import LOCK
 
-KINDS = ("a flipped bit", "cut in half", "emptied", "deleted", "a folder in its place")
+KINDS = ("a flipped bit", "another digit", "cut in half", "emptied", "deleted", "a folder in its place")
 RUN = ("run", "scaffold", *SMALL, "--states", "disk")
+KEPT = "; what was recorded is kept: "  # in the line of a command that the system stopped
 COMPARISON = ("compare", "fedavg", "scaffold", *SMALL, "--rounds", "2")
 
 
@@ -47,8 +50,9 @@ def damage_folders(part: Part, sound: Path, commands: dict[str, tuple[tuple[str,
         shutil.copytree(sound, place)
         damage(part.random, place / file, kind)
         args, whole = commands[name]
+        before = contents(place)
         ended = holdfast(*args, place) if whole is None else holdfast(*args, "--out", place)
-        problem = judge(ended, place, whole)
+        problem = judge(ended, place, whole) or changes(ended, place, before)
         if problem:
             part.find(f"{file}, {kind}, then {name}", problem)
         else:
@@ -71,6 +75,11 @@ def damage(numbers: random.Random, path: Path, kind: str) -> None:
     data = bytearray(path.read_bytes())
     if kind == "a flipped bit":
         data[numbers.randrange(len(data))] ^= 1 << numbers.randrange(8)
+        path.write_bytes(data)
+    elif kind == "another digit":
+        places = [i for i, byte in enumerate(data) if byte in b"0123456789"] or [0]
+        place = numbers.choice(places)
+        data[place] = numbers.choice([digit for digit in b"0123456789" if digit != data[place]])
         path.write_bytes(data)
     elif kind == "cut in half":
         path.write_bytes(data[: len(data) // 2])
@@ -96,3 +105,21 @@ def judge(ended: Ended, place: Path, whole: Path | None) -> str:
     except (OSError, ValueError) as error:
         return f"exit code 0, but compare.json is unreadable: {error}"
     return difference(place, whole)
+
+
+def contents(place: Path) -> dict[str, bytes | None]:
+    """Return every file of a folder with its content, without lock files."""
+    paths = (path for path in sorted(place.rglob("*")) if path.name != LOCK)
+    return {str(path.relative_to(place)): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def changes(ended: Ended, place: Path, before: dict[str, bytes | None]) -> str:
+    """Return what a command that was refused has changed in a folder.
+
+    One that the system stopped on its way keeps what it has recorded, and says so; it leaves no half-written file.
+    """
+    now = contents(place)
+    names = sorted(name for name in before.keys() | now.keys() if before.get(name, 0) != now.get(name, 0))
+    if KEPT in ended.err:
+        names = [name for name in names if name.endswith(ASIDE)]
+    return f"refused, but changed {', '.join(names)}: {ended}" if ended.refused and names else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.given_words import CommandWithWords, command_again, given_words
-from holdfast.cli.options import given, settings
+from holdfast.cli.options import WholeNumber, given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import FIELDS, Config
 
@@ -49,11 +49,15 @@ class CompareFlags:
 @click.command("compare", cls=CommandWithWords)
 @click.argument("methods", nargs=-1, metavar="METHOD...")
 @settings(*COMMON)
-@click.option("--seeds", type=int, default=5, show_default=True, help="runs of every method, one seed each")
-@click.option("--first-seed", type=int, default=0, show_default=True, help="the first seed; the others follow it")
+@click.option("--seeds", type=WholeNumber(), default=5, show_default=True, help="runs of every method, one seed each")
+@click.option(
+    "--first-seed", type=WholeNumber(), default=0, show_default=True, help="the first seed; the others follow it"
+)
 @click.option("--sweep", multiple=True, metavar="NAME=A,B", help="try several values of a setting; repeatable")
 @click.option("--targets", metavar="X,Y", help="accuracies to reach  [default: 50, 80, 95% of the first method's best]")
-@click.option("--jobs", type=int, default=1, show_default=True, help="runs at a time, each in its own process")
+@click.option(
+    "--jobs", type=WholeNumber(), default=1, show_default=True, help="runs at a time, each in its own process"
+)
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the comparison  [default: a new one in runs/]")
 @click.option("--overwrite", is_flag=True, help="replace the comparison in --out")
 @click.option("--light", is_flag=True, help="delete the checkpoints of finished runs")

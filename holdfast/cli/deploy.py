@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.given_words import CommandWithWords, command_again, given_words
 from holdfast.cli.help import Whole
-from holdfast.cli.options import given, settings
+from holdfast.cli.options import WholeNumber, given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.core.os_errors import kept_on_os_errors
 from holdfast.flower.host_names import check_host
@@ -22,7 +22,7 @@ from holdfast.method.method import as_method
 from holdfast.runs.folder import RunFolder, folder_for
 from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.resume import resumed_config
-from holdfast.runs.run_files import SUMMARY
+from holdfast.runs.summary_file import read_summary
 
 LOCAL_NODES = 3
 OTHER_FLAGS = ("method", "clients", "engine")  # settings of a run for which these commands have flags of their own
@@ -45,7 +45,11 @@ CLIENTS = click.option("--clients", metavar="N", help="number of clients  [defau
 @click.option("--tls", is_flag=True, help="encrypt the links with certificates made for this run")
 @click.option("--auth", is_flag=True, help="let nodes identify themselves with keys made for this run; needs --tls")
 @click.option(
-    "--restarts", metavar="N", type=int, default=0, help="how many times to restart a server that dies  [default: 0]"
+    "--restarts",
+    metavar="N",
+    type=WholeNumber(low=0),
+    default=0,
+    help="how many times to restart a server that dies  [default: 0]",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the run  [default: a new one in runs/]")
 @click.option("--resume", is_flag=True, help="resume the run in --out, with the settings it was started with")
@@ -70,16 +74,16 @@ def local(
     if resume and overwrite:
         raise HoldfastError("--resume and --overwrite cannot be used together: use one of them")
     config = run_config(values, out if resume else None, nodes)
-    check_settings(config, deployment)
+    guessing = check_settings(config, deployment)
     with folder_for(out, config.method, config.data) as folder, kept_on_os_errors(resume_command(folder, out is None)):
         if not resume:
             RunFolder(folder).check_free(overwrite)
         app = {k: v for k, v in (asdict(config) | asdict(deployment)).items() if v is not None}
-        progress = DeploymentProgress(config, folder, nodes, quiet, resume)
+        progress = DeploymentProgress(config, folder, nodes, quiet, resume, guessing)
         with progress:
             options = ClusterOptions(folder, nodes, security, restarts, on_wait=progress.update)
             deploy(app | {"resume": resume, "overwrite": overwrite}, options)
-        summary = json.loads((folder / SUMMARY).read_text())
+        summary = read_summary(folder, "resume the run to write it again")
         progress.end(summary)
     if as_json:
         click.echo(json.dumps(summary))
@@ -118,13 +122,15 @@ def run_config(values: dict[str, Any], stored: Path | None, nodes: int) -> Confi
     return Config(**{"clients": nodes} | values | {"engine": "flower"})
 
 
-def check_settings(config: Config, deployment: DeploymentSettings) -> None:
-    """Find every bad setting before anything is started."""
+def check_settings(config: Config, deployment: DeploymentSettings) -> float | None:
+    """Find every bad setting before anything is started, and return the loss of a model that guesses, if known."""
     from holdfast.method.method import Method
+    from holdfast.runs.explosion import loss_of_guessing
     from holdfast.runs.setup import prepare_simulation
 
     deployment.check(config)
-    prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), None, None)
+    simulation = prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), None, None)
+    return loss_of_guessing(simulation.method, simulation.net.classes)
 
 
 @command.command("init")
@@ -133,7 +139,7 @@ def check_settings(config: Config, deployment: DeploymentSettings) -> None:
 @CLIENTS
 @settings(*(name for name in FIELDS if name not in (*OTHER_FLAGS, *with_role("simulation"))))
 @settings(of=DEPLOYMENT_FIELDS)
-@click.option("--classes", type=click.IntRange(2), help="with --data own: number of classes")
+@click.option("--classes", type=WholeNumber(low=2), help="with --data own: number of classes")
 @click.option("--host", default="server.example.org", help="name or address of the server, for the README")
 def init(folder: Path | None, method: str | None, classes: int | None, host: str, **flags: Any) -> None:
     """Write a Flower app into FOLDER: its settings, a client app, a server app and a README.
@@ -183,7 +189,7 @@ def missing(name: str, needed: Mapping[str, object]) -> HoldfastError:
 @click.option(
     "--nodes",
     metavar="N",
-    type=click.IntRange(min=1),
+    type=WholeNumber(low=1),
     default=LOCAL_NODES,
     help=f"number of nodes  [default: {LOCAL_NODES}]",
 )

@@ -16,7 +16,9 @@ from holdfast.runs.run_files import HISTORY
 class DeploymentProgress:
     """Shows the rounds of the run in a folder, within a ``with`` block."""
 
-    def __init__(self, config: Config, out: Path, nodes: int, quiet: bool, resume: bool) -> None:
+    def __init__(
+        self, config: Config, out: Path, nodes: int, quiet: bool, resume: bool, guessing: float | None = None
+    ) -> None:
         """Show what is about to run.
 
         Args:
@@ -25,10 +27,12 @@ class DeploymentProgress:
             nodes: The number of nodes.
             quiet: Whether to show nothing.
             resume: Whether the run is resumed.
+            guessing: The loss of a model that guesses, if it is known.
         """
         self.out, self.path = out, out / HISTORY
         self.shown = self._lines() if resume else 0
         self.progress = RunProgress(config.method, quiet)
+        self.progress.guessing = guessing
         text = (
             f"{config.method} on {config.data}, {config.split} over {config.clients} clients, {config.cohort_size} per "
             f"round; {nodes} nodes and a server on this machine"

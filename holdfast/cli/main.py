@@ -9,7 +9,7 @@ import sys
 import click
 
 from holdfast.cli.help import Whole
-from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.errors import HoldfastError, closest, unknown
 from holdfast.core.os_errors import discard_output, in_one_line
 
 # command -> (module, one line of help); listed here so that --help imports none of them
@@ -92,7 +92,9 @@ def _usage_error(error: click.ClickException) -> str:
     message = error.format_message().removeprefix("Got ").rstrip(".")
     if context is not None and isinstance(error, click.NoSuchOption) and error.option_name.startswith("--"):
         known = [name for option in context.command.params for name in option.opts if name.startswith("--")]
-        return str(unknown("option", error.option_name, known))
+        if closest(error.option_name, known):
+            return str(unknown("option", error.option_name, known))
+        return f"unknown option {error.option_name!r}; see: {context.command_path} --help"
     return f"{message[0].lower()}{message[1:]}; see: {context.command_path if context else 'holdfast'} --help"
 
 

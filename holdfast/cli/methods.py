@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from holdfast.core.errors import unknown
+from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import show
 from holdfast.core.params import limits
 from holdfast.method.catalogue import GROUPS, MethodEntry, methods
-from holdfast.method.method import Method, conflict, wrong_order
+from holdfast.method.method import Method, why_after, why_not_both
 from holdfast.method.part import Part, parts
 from holdfast.method.renamed import renamed
 
@@ -33,9 +33,17 @@ def command(name: str | None, verbose: bool, as_json: bool) -> None:
         return
     entry = next((entry for entry in entries if entry.name == name), None)
     if entry is None:
-        raise renamed(name) or unknown("method", name, [entry.name for entry in entries])
+        raise no_such_method(name, [entry.name for entry in entries])
     described = page(entry)
     click.echo(json.dumps(described)) if as_json else print_page(described)
+
+
+def no_such_method(name: str, known: list[str]) -> HoldfastError:
+    """Return the error for a text that names no method: a sum, an old name, or a name that does not exist."""
+    first = name.partition("+")[0].partition("(")[0].strip()
+    if first != name and first in known:
+        return HoldfastError(f"{name} is a sum, and methods describes one name at a time: try holdfast methods {first}")
+    return renamed(name) or unknown("method", name, known)
 
 
 def row(entry: MethodEntry) -> dict[str, Any]:
@@ -96,8 +104,14 @@ def page(entry: MethodEntry) -> dict[str, Any]:
 
 
 def reflow(text: str) -> str:
-    """Join the lines of each paragraph, for the terminal to wrap; indented lines (equations) are kept as they are."""
-    paragraphs = [p.strip("\n") for p in text.split("\n\n")]
+    """Join the lines of each paragraph, for the terminal to wrap; indented lines (equations) are kept as they are.
+
+    Code stands between single backticks.
+
+    >>> reflow("Uses ``mu``\\nas it is.")
+    'Uses `mu` as it is.'
+    """
+    paragraphs = [p.strip("\n") for p in text.replace("``", "`").split("\n\n")]
     return "\n\n".join(p if p.startswith(" ") else " ".join(p.split("\n")) for p in paragraphs)
 
 
@@ -111,13 +125,13 @@ def parameters(part: Part) -> list[dict[str, Any]]:
 
 def excluded(cls: type[Part]) -> dict[str, str]:
     """Return the parts that cannot be in one sum with this one, and why."""
-    reasons = {name: conflict(cls, other) for name, other in sorted(parts().items()) if other is not cls}
+    reasons = {name: why_not_both(cls, other) for name, other in sorted(parts().items()) if other is not cls}
     return {name: why for name, why in reasons.items() if why}
 
 
 def preceding(cls: type[Part]) -> dict[str, str]:
     """Return the parts that must come before this one in a sum, and why."""
-    reasons = {name: wrong_order(cls, other) for name, other in sorted(parts().items()) if other is not cls}
+    reasons = {name: why_after(cls, other) for name, other in sorted(parts().items()) if other is not cls}
     return {name: why for name, why in reasons.items() if why}
 
 

@@ -9,10 +9,31 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.core.errors import HoldfastError
 from holdfast.method.config import FIELDS
 from holdfast.method.config_text import read_config, setting_from_text, settings_from_pairs
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class WholeNumber(click.ParamType):
+    """A whole number, with our wording of the error."""
+
+    name = "integer"
+
+    def __init__(self, low: int | None = None) -> None:
+        self.low = low
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = None
+        if number is None or (self.low is not None and number < self.low):
+            least = "" if self.low is None else f" of at least {self.low}"
+            name = param.opts[-1] if param else "the number"
+            raise HoldfastError(f"{name} must be a whole number{least}, not {value}")
+        return number
 
 
 def flag(f: Field[Any]) -> click.Option:

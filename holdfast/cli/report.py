@@ -9,7 +9,11 @@ import click
 
 @click.command("report")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="the HTML file to write  [default: report.html in FOLDER]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="the HTML file to write; missing folders are made  [default: report.html in FOLDER]",
+)
 def command(folder: Path, out: Path | None) -> None:
     """Write an HTML page about the run or the comparison in FOLDER, finished or not.
 

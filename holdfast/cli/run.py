@@ -59,7 +59,7 @@ def command(
         values.setdefault("method", RunFolder(out).stored().method)
     name = values.pop("method", Config().method)
     if not isinstance(name, str):
-        raise HoldfastError(f"run: method must be text such as 'fedbug(0.4)+prox', not {name}")
+        raise HoldfastError(f"method must be text such as 'fedbug(0.4)+prox', not {name}")
     progress, data = RunProgress(name, quiet), str(values.get("data", Config().data))
     with (
         folder_for(out, name, data) as folder,

@@ -16,7 +16,7 @@ from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.result import collect
-from holdfast.comparison.runner import refuse_mixed_meanings, run_all
+from holdfast.comparison.runner import refuse_damaged, refuse_mixed_meanings, run_all
 from holdfast.comparison.study_folder import StudyFolder
 from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, Study
 from holdfast.core.errors import HoldfastError
@@ -154,6 +154,7 @@ def run_plan(
         if overwrite:
             folder.clear()
         refuse_mixed_meanings(tasks)
+        refuse_damaged(tasks)
         folder.write_plan(plan, facts)
         done = run_all(tasks, executor, plan.execution.jobs, watch, stop, plan.execution.light)
         study = collect(plan, folder.path, facts) if done else None

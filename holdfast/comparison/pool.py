@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import traceback
@@ -86,9 +87,16 @@ class ProcessPool:
         return not stopped
 
     def _start(self) -> tuple[Connection, SpawnProcess]:
+        """Start a process. If its data cannot be in shared memory, which may be full or limited, it gets a copy."""
+        try:
+            return self._start_with(self.executor)
+        except RuntimeError:  # what torch raises then
+            return self._start_with(pickle.dumps(self.executor))
+
+    def _start_with(self, executor: Executor | bytes) -> tuple[Connection, SpawnProcess]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, self.executor, self.threads, self.light))
+        process = context.Process(target=serve, args=(theirs, executor, self.threads, self.light))
         process.start()
         theirs.close()
         return ours, process
@@ -110,8 +118,9 @@ def ready(pipes: Iterable[Connection]) -> list[Connection]:
     return [pipe for pipe in wait(list(pipes), timeout=0.2) if isinstance(pipe, Connection)]
 
 
-def serve(pipe: Connection, executor: Executor, threads: int, light: bool) -> None:
+def serve(pipe: Connection, given: Executor | bytes, threads: int, light: bool) -> None:
     """Work as a process of the pool: take a task, report every round and the end, take the next."""
+    executor: Executor = pickle.loads(given) if isinstance(given, bytes) else given
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, but the first process decides
     threading.Thread(target=die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)

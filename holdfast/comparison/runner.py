@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.pool import ProcessPool
+from holdfast.comparison.stored_run import read_run
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 
@@ -47,6 +48,13 @@ def run_all(
         return True
     finally:
         watch.close()
+
+
+def refuse_damaged(tasks: Sequence[Task]) -> None:
+    """Find finished runs that cannot be read, or were changed since, before any other run is started."""
+    for task in tasks:
+        if task.state() in ("finished", "diverged"):
+            read_run(task.folder, task.config.seed)
 
 
 def refuse_mixed_meanings(tasks: Sequence[Task]) -> None:

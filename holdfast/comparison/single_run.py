@@ -63,6 +63,7 @@ def read_any_run(folder: Path, seed: int) -> StoredRun:
     if (folder / SUMMARY).exists():
         summary |= (stored := read_summary(folder, WRITE_AGAIN))
         check_length(folder, len(records), stored, "start over with --overwrite")
+        RunFolder(folder).check_finished("start over with --overwrite")
     return StoredRun(seed, [asdict(record) for record in records], summary, "", made_of(summary))
 
 

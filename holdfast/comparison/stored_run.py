@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.comparison.task import RUN_AGAIN
 from holdfast.core.errors import HoldfastError
+from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import DIVERGED, HISTORY, SUMMARY
@@ -44,14 +45,17 @@ class StoredRun:
 
 
 def read_run(folder: Path, seed: int) -> StoredRun:
-    """Read a run that is finished or diverged."""
+    """Read a run that is finished or diverged, and check that it is as it was recorded."""
     if (folder / SUMMARY).exists():
         summary, history = read_summary(folder, RUN_AGAIN), read_lines(folder / HISTORY)
         check_length(folder, len(history), summary, RUN_AGAIN)
+        RunFolder(folder).check_finished(RUN_AGAIN)
         return StoredRun(seed, history, summary, "", made_of(summary))
     if (folder / DIVERGED).exists():
         why, made = read_diverged(folder / DIVERGED)
-        return StoredRun(seed, read_lines(folder / HISTORY), {}, why, made)
+        history = read_lines(folder / HISTORY)
+        RunFolder(folder).check_finished(RUN_AGAIN)
+        return StoredRun(seed, history, {}, why, made)
     raise HoldfastError(f"{folder} holds no finished run: run the comparison again to finish it")
 
 

@@ -86,7 +86,7 @@ def cost(study: Study) -> TextTable:
         scores = [percent(e.accuracy.best), percent(e.accuracy.last5)]
         rows.append([name(e), *scores, *(number(m) for m in means)])
     title = "Other scores and cost (κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB)"
-    head = ["method", "best %", f"last {last_scores(study)} %", "s", "MB", "κ", "ρ"]
+    head = ["method", "best %", f"last {last_scores(study)} (%)", "s", "MB", "κ", "ρ"]
     return TextTable(title, head, rows, spare=("ρ", "κ", "MB", "s"))
 
 
@@ -125,7 +125,8 @@ def describe(study: Study) -> str:
     training = [s["model"]] if "model" in s else []
     training += [f"{s['rounds']} rounds"] if "rounds" in s else []
     training += [f"{name} {setting_to_text(value)}" for name, value in s.items() if name not in DESCRIBED]
-    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    between = " and " if len(seeds) == 2 else " to "
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]}{between}{seeds[-1]}"
     parts = [", ".join([s["data"], *federation(s)]), ", ".join(training), *swept(study), which, study.device]
     return "; ".join(filter(None, parts))
 

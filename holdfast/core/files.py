@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -14,8 +16,8 @@ ASIDE = ".part"  # the ending of a file that is being written
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file beside its place, then rename it: readers see the old file or the new one, never a part of it.
 
-    The file survives a power cut: it reaches the disk before it is renamed, and its folder afterwards. In a text, bytes
-    of a file name that are not UTF-8 are written as ``\\udcff``.
+    If that fails, nothing is left beside it. The file survives a power cut: it reaches the disk before it is renamed,
+    and its folder afterwards. In a text, bytes of a file name that are not UTF-8 are written as ``\\udcff``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -24,11 +26,28 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     ['a.txt']
     """
     aside = path.with_name(path.name + ASIDE)
-    with aside.open("wb") as file:
-        file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
-        sync(file)
-    os.replace(aside, path)
+    try:
+        with aside.open("wb") as file:
+            file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
+            sync(file)
+        os.replace(aside, path)
+    except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
+        error.filename = str(path)  # not the file aside, which users do not know
+        raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in errors of the operating system within this block: a full disk does not say where."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def sync(file: IO[bytes] | IO[str]) -> None:

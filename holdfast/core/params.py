@@ -97,7 +97,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
     """Convert the value of a parameter to its type.
 
     Args:
-        owner: The name of the thing that has the parameter, for the error.
+        owner: The name of the thing that has the parameter, for the error; empty for the settings of a run.
         f: The parameter's field.
         value: The value as given.
 
@@ -108,6 +108,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         HoldfastError: If the value has another type or is out of range.
     """
     kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
+    who = f"{owner}: {f.name}" if owner else f.name
     if value is None:
         if "None" in kind:
             return None
@@ -127,9 +128,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
             return float(value)
     elif kind.startswith("str"):
         if isinstance(value, str) and not is_utf8(value):
-            raise HoldfastError(
-                f"{owner}: {f.name} must be valid UTF-8, not {shortened(ascii(value))}: choose another name"
-            )
+            raise HoldfastError(f"{who} must be valid UTF-8, not {shortened(ascii(value))}: choose another name")
         if isinstance(value, str) and (not f.metadata.get("choices") or value in f.metadata["choices"]):
             return value
     elif kind.startswith("tuple"):
@@ -151,7 +150,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
     what = f"{noun.get(base, base)}{joined}{bounds}".strip() or "a word"
     if base == "int" and isinstance(value, (int, float)) and abs(value) >= LARGEST_INT and math.isfinite(value):
         what += " that fits 64 bits"
-    raise HoldfastError(f"{owner}: {f.name} must be {what}, not {shortened(show(value))}")
+    raise HoldfastError(f"{who} must be {what}, not {shortened(show(value))}")
 
 
 def is_utf8(text: str) -> bool:

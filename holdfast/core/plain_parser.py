@@ -20,10 +20,20 @@ class PlainParser(argparse.ArgumentParser):
         self.add_argument("-h", "--help", action="help", help="Show this message and exit.")
 
     def error(self, message: str) -> NoReturn:
+        if ": must be " in message:  # of whole_number, which does not know the option
+            raise HoldfastError(message.removeprefix("argument ").replace(": must be ", " must be ", 1))
         raise HoldfastError(f"{message}; see: {self.prog} --help")
 
     def format_help(self) -> str:
         return super().format_help().replace("usage: ", "Usage: ", 1)
+
+
+def whole_number(text: str) -> int:
+    """Read the value of an option that is a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text}") from None
 
 
 def run_plain(main: Callable[[Sequence[str], str], int], program: str) -> NoReturn:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart
 from holdfast.engines.cohort import Cohort
 from holdfast.engines.local_training import Broadcast, ClientTask, LocalTraining, write_back
@@ -137,9 +138,23 @@ def in_place(
     tensors = tensors + lift_constants(traced)
     if not compiled:
         return partial(traced, *tensors)
-    from torch import _inductor as inductor
+    return partial(compile_traced(traced, tensors), *tensors)
 
-    return partial(inductor.compile(traced, tensors, options=OPTIONS), *tensors)
+
+def compile_traced(traced: torch.fx.GraphModule, tensors: list[Tensor]) -> Callable[..., object]:
+    """Compile a traced step for these tensors; a compiler that is missing or has no disk space is a one-line error."""
+    from torch import _inductor as inductor
+    from torch._inductor.exc import InductorError
+
+    try:
+        step: Callable[..., object] = inductor.compile(traced, list[Any](tensors), options=OPTIONS)
+    except InductorError as error:
+        said = str(error).strip().splitlines()
+        reason = next((line.rpartition("error: ")[2] for line in said if "error: " in line), said[0])
+        raise HoldfastError(
+            f"cannot compile the training step: {reason}; what was recorded is kept: fix that, or add --no-compile"
+        ) from error
+    return step
 
 
 def lift_constants(traced: torch.fx.GraphModule) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -45,6 +46,7 @@ from holdfast.training.round import Trainer
 MakeModel = Callable[[], nn.Module]
 OUTCOME = "outcome"  # the setting that names the file in which the server reports how a run ended
 _networks: dict[tuple[Any, ...], tuple[bool, Net]] = {}  # the last one of this process, by what it was made for
+SERVER_LOG = "server.log"  # the server's warnings, beside that file
 HANDLERS = {
     messages.ENROL: Node.enrol,
     messages.TRAIN: Node.train,
@@ -209,7 +211,7 @@ def server_app(
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         settings: dict[str, Any] = dict(context.run_config)
-        with report_outcome(settings):
+        with keep_warnings(settings), report_outcome(settings):
             config = Config(**config_values(settings)).changed(engine="flower")
             federation = None
             if test is not None:
@@ -217,6 +219,26 @@ def server_app(
             serve(grid, config, settings, federation, model)
 
     return app
+
+
+@contextmanager
+def keep_warnings(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Also write the server's warnings to a file, if the settings name one for its outcome: Flower shows them nowhere.
+
+    On several machines they are in the run's log, which ``flwr run --stream`` and ``flwr log`` show.
+    """
+    if not settings.get(OUTCOME):
+        yield
+        return
+    handler = logging.FileHandler(Path(str(settings[OUTCOME])).with_name(SERVER_LOG), encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("holdfast")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,8 +56,8 @@ class Invitations:
 class NodeRegistry:
     """The nodes that have enrolled. Another node may take a client over once its node is gone or did not reply.
 
-    A node that is refused keeps none of the clients it claims. It is asked again, and so is a node that was gone and
-    has returned, under the same id or a new one.
+    A node that is refused keeps none of the clients it claims. It is asked again, and so are a node that was gone and
+    has returned, under the same id or a new one, and a node that did not reply: it may have been restarted.
 
     Attributes:
         node_of: The node of each client.
@@ -106,6 +106,14 @@ class NodeRegistry:
         if missing:
             log.warning("no node has the clients %s", ", ".join(map(str, missing[:20])))
 
+    def wait_for_any(self, clients: Sequence[int], seconds: float) -> None:
+        """Wait until one of these clients has a node, but not longer than this."""
+        deadline = time.monotonic() + seconds
+        self.update()
+        while not any(i in self.node_of for i in clients) and time.monotonic() < deadline:
+            self.transport.pause(min(1.0, seconds))
+            self.update()
+
     def update(self) -> None:
         """Ask nodes to enrol that have not, and forget those that are gone."""
         connected = self._connected()
@@ -113,23 +121,9 @@ class NodeRegistry:
             self._forget(node)
         self._seen = connected
         self.node_of = {i: node for i, node in self.node_of.items() if node in connected}
-        asked = sorted(node for node in connected if self._invitations.due(node) and not self._is_enrolled(node))
-        if not asked:
-            return
-        requests = {node: NodeRequest(secrets.token_hex(8), self.run_id) for node in asked}
-        contents = {
-            node: RecordDict({FIELDS_RECORD: to_record(request), PUBLIC: self.public})
-            for node, request in requests.items()
-        }
-        started = time.monotonic()
-        replies = self.transport.exchange(ENROL, 0, contents)
-        seconds = time.monotonic() - started
-        for node, reply in replies.items():
-            try:
-                self._enrol(node, requests[node], reply)
-            except Refused as error:
-                self._invitations.failed(node, seconds)
-                log.warning("node %d is refused: %s", node, error)
+        asked = [node for node in connected if self._invitations.due(node) and not self._is_enrolled(node)]
+        if asked:
+            self._invite(sorted(asked, key=lambda node: (node in self._silent, node)))
 
     def by_node(self, clients: Iterable[int]) -> tuple[dict[int, list[int]], list[int]]:
         """Return the clients of each node, and those that no node has."""
@@ -143,7 +137,7 @@ class NodeRegistry:
         return known, missing
 
     def mark_silent(self, node: int) -> None:
-        """Note that a node did not reply: others may take its clients over, and are asked at once."""
+        """Note that a node did not reply: it must enrol again, and others may take its clients over at once."""
         self._silent.add(node)
         for other in self._too_early:
             self._invitations.forget(other)
@@ -164,14 +158,31 @@ class NodeRegistry:
         for other in self._too_early:
             self._invitations.forget(other)
 
+    def _invite(self, asked: list[int]) -> None:
+        """Ask nodes to enrol. The first that claims a client gets it; those that are refused have none."""
+        requests = {node: NodeRequest(secrets.token_hex(8), self.run_id) for node in asked}
+        contents = {
+            node: RecordDict({FIELDS_RECORD: to_record(request), PUBLIC: self.public})
+            for node, request in requests.items()
+        }
+        started = time.monotonic()
+        replies = self.transport.exchange(ENROL, 0, contents)
+        seconds = time.monotonic() - started
+        for node in asked:
+            try:
+                self._enrol(node, requests[node], replies[node])
+            except Refused as error:
+                self._invitations.failed(node, seconds)
+                self.node_of = {i: holder for i, holder in self.node_of.items() if holder != node}
+                log.warning("node %d is refused: %s", node, error)
+
     def _is_enrolled(self, node: int) -> bool:
         """Tell whether a node has enrolled and every client that it has is with a node that replies."""
-        return node in self._claims and not any(self._is_free(client, node) for client in self._claims[node])
+        return node in self._claims and all(self._has_a_node(client) for client in self._claims[node])
 
-    def _is_free(self, client: int, node: int) -> bool:
-        """Tell whether a node that does not have a client may take it over."""
-        holder = self.node_of.get(client)
-        return holder is None or (holder != node and holder in self._silent)
+    def _has_a_node(self, client: int) -> bool:
+        """Tell whether a client is on a node that replies."""
+        return client in self.node_of and self.node_of[client] not in self._silent
 
     def _enrol(self, node: int, request: NodeRequest, reply: Message | str) -> None:
         """Enrol a node, or refuse what it says about itself. Everything is checked before anything is changed."""

@@ -83,6 +83,8 @@ class RequestSender:
     def request(self, request: CohortRequest, clients: list[int], needed: int) -> dict[int, ClientReply]:
         """Ask clients, and ask those that fail again as the settings say.
 
+        If too few have replied and the nodes of all others are gone, wait for one of them before asking again.
+
         Args:
             request: What they are asked for.
             clients: The clients.
@@ -92,8 +94,13 @@ class RequestSender:
             The replies by client, in the order of ``clients``.
         """
         replies: dict[int, ClientReply] = {}
-        for _ in range(1 + self.settings.retries):
-            replies |= self._request_once(request, [i for i in clients if i not in replies])
+        for attempt in range(1 + self.settings.retries):
+            missing = [i for i in clients if i not in replies]
+            if attempt and len(replies) < needed:
+                self.registry.wait_for_any(missing, self.settings.timeout)
+            else:
+                self.registry.update()
+            replies |= self._request_once(request, missing)
             enough = self.settings.on_failure == "continue" and len(replies) >= needed
             if len(replies) == len(clients) or enough:
                 break
@@ -106,7 +113,6 @@ class RequestSender:
 
     def _request_once(self, request: CohortRequest, clients: list[int]) -> dict[int, ClientReply]:
         """Send one message to each node that has some of these clients."""
-        self.registry.update()
         by_node, missing = self.registry.by_node(clients)
         self.failures |= dict.fromkeys(missing, "no node has this client")
         sent = {node: request.for_node(self.run_id, theirs) for node, theirs in by_node.items()}

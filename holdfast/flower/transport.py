@@ -66,6 +66,11 @@ class Transport:
         self.waited += time.perf_counter() - started
         return replies
 
+    def pause(self, seconds: float) -> None:
+        """Wait before nodes are looked for again."""
+        time.sleep(seconds)
+        self.waited += seconds
+
     def _collect(self, waiting: dict[str, int], replies: dict[int, Message | str], deadline: float) -> None:
         """Poll until all replies have arrived or the deadline has passed."""
         pause = FIRST_PAUSE

@@ -27,7 +27,7 @@ ROLES = {
 class Config(Named):
     """All settings of a run. They are the flags of ``holdfast run``; each default lives here and nowhere else."""
 
-    name = "run"
+    name = ""  # errors name the setting alone: many commands have it
 
     method: str = param(
         "fedavg", "method: a sum of parts, such as fedbug(0.4)+feddyn(0.01)", not_swept="list several methods"

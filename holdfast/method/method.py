@@ -123,18 +123,27 @@ def check_complete(part: Part) -> None:
 
 
 def conflict(first: type[Part], second: type[Part]) -> str | None:
-    """Return why two parts cannot be in one sum, in one line, or None if they can."""
-    shared = [f"both {what}" for hook, what in SINGLE.items() if hook in first.hooks() and hook in second.hooks()]
-    why = shared[0] if shared else first.excludes.get(second.name) or second.excludes.get(first.name)
+    """Say in one line that two parts cannot be in one sum, or return None if they can."""
+    why = why_not_both(first, second)
     return f"{first.name} and {second.name} cannot be summed: {why}; keep one of them" if why else None
 
 
+def why_not_both(first: type[Part], second: type[Part]) -> str | None:
+    """Return why two parts cannot be in one sum, or None if they can."""
+    shared = [f"both {what}" for hook, what in SINGLE.items() if hook in first.hooks() and hook in second.hooks()]
+    return shared[0] if shared else first.excludes.get(second.name) or second.excludes.get(first.name)
+
+
 def wrong_order(first: type[Part], second: type[Part]) -> str | None:
-    """Return why ``first`` must not come before ``second`` in a sum, in one line, or None if it may."""
-    for hook, why in first.follows.items():
-        if hook in second.hooks() and hook not in second.follows:
-            return f"{first.name} must come after {second.name}: {why}; write {second.name}+{first.name}"
-    return None
+    """Say in one line that ``first`` must not come before ``second`` in a sum, or return None if it may."""
+    why = why_after(first, second)
+    return f"{first.name} must come after {second.name}: {why}; write {second.name}+{first.name}" if why else None
+
+
+def why_after(first: type[Part], second: type[Part]) -> str | None:
+    """Return why ``first`` must come after ``second`` in a sum, or None if it need not."""
+    follows = (why for hook, why in first.follows.items() if hook in second.hooks() and hook not in second.follows)
+    return next(follows, None)
 
 
 def as_method(given: str | Part | Method | Sequence[Part]) -> Method:

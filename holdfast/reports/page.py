@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import shutil
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -38,8 +37,9 @@ def report(folder: str | Path, out: str | Path | None = None) -> Path:
         raise HoldfastError(f"--out {path} must be an HTML file, such as report.html")
     image_folder = path.with_name(f"{path.stem}_files")
     try:
-        shutil.rmtree(image_folder, ignore_errors=True)
-        image_folder.mkdir(parents=True)
+        image_folder.mkdir(parents=True, exist_ok=True)
+        for old in (*image_folder.glob("*.png"), *image_folder.glob("*.svg")):
+            old.unlink()
         path.write_text(html(study, image_folder), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise HoldfastError(f"cannot write the report {path}: {error.strerror}; choose another --out") from error

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.comparison.result import explosions
 from holdfast.comparison.stored_run import StoredRun, read_run
 from holdfast.method.config import with_role
 from holdfast.reproduce.cells import Cell, TableSelection, cells, missing_data
@@ -121,6 +122,7 @@ def measured(cell: Cell, runs: Sequence[StoredRun], scale: str) -> CellRuns:
         difference=ours.mean - cell.published if comparable and ours.mean is not None else None,
         by_class=classes_over_seeds(cell.measure, runs, cell.unit),
         leaks_test_data=any(run.get("leaks_test_data") for run in runs),
+        exploded=[run.seed for run in explosions(runs)],
     )
 
 

@@ -14,7 +14,7 @@ from holdfast.comparison.observers import LineLog, Observer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.interrupts import stop_on_interrupt
 from holdfast.core.os_errors import kept_on_os_errors
-from holdfast.core.plain_parser import PlainParser
+from holdfast.core.plain_parser import PlainParser, whole_number
 from holdfast.method.config_text import settings_from_pairs
 from holdfast.reproduce.cells import TableSelection, cells, missing_data
 from holdfast.reproduce.markdown import headline, lacking, section
@@ -29,13 +29,14 @@ PROGRAM = "holdfast reproduce"
 CHOICE = "by name, part of a name, or numbers such as 1,4 or 2-5; repeatable; default: all"
 REPEATED: dict[str, Any] = {"action": "append", "default": []}
 FLAG: dict[str, Any] = {"action": "store_true"}
+NUMBER: dict[str, Any] = {"type": whole_number, "default": 1, "metavar": "N"}
 OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--table", {**REPEATED, "metavar": "ID"}, "a table or figure, or several as 1,2; repeatable; default: all"),
     ("--rows", {**REPEATED, "metavar": "ROW"}, f"rows {CHOICE}"),
     ("--columns", {**REPEATED, "metavar": "COLUMN"}, f"columns {CHOICE}"),
     ("--scale", {"default": "small"}, f"{', '.join(SCALES)} (the paper's own setting); default: small"),
-    ("--seeds", {"type": int, "default": 1, "metavar": "N"}, "runs per cell, with seeds 0, 1, ...; default: 1"),
-    ("--jobs", {"type": int, "default": 1, "metavar": "N"}, "runs at a time, each in its own process; default: 1"),
+    ("--seeds", NUMBER, "runs per cell, with seeds 0, 1, ...; default: 1"),
+    ("--jobs", NUMBER, "runs at a time, each in its own process; default: 1"),
     ("--out", {"metavar": "DIR"}, "folder of the runs; default: runs/reproduce-PAPER-SCALE"),
     ("--set", {**REPEATED, "metavar": "KEY=VALUE"}, "change a setting of every cell; repeatable"),
     ("--data-dir", {"metavar": "DIR"}, "folder of the data sets"),

@@ -12,7 +12,9 @@ from holdfast.method.config import FIELDS
 from holdfast.reproduce.claims import Outcome, outcomes, phrase, published_counts
 from holdfast.reproduce.measure import Measure
 from holdfast.reproduce.table_schema import CellRecord, TableRecord
+from holdfast.runs.explosion import RULE
 
+EXPLODED = f"Numbers marked EXPLODED are from runs that exploded: {RULE}."
 LEAK = "Numbers marked LEAK are from runs that use test data in training: their accuracy means nothing."
 
 
@@ -94,8 +96,7 @@ def table_markdown(t: TableRecord) -> str:
     head = ["row", "column", "method", f"published{unit}", ours_title(t), "difference"]
     parts = [markdown_table(head, lines)] if lines else []
     parts += [text for text in (escaped_markdown(rest(t)), "\n".join(notes)) if text]
-    if any(c.leaks for c in t.cells):
-        parts.append(LEAK)
+    parts += [EXPLODED] * any(c.exploded for c in t.cells) + [LEAK] * any(c.leaks for c in t.cells)
     return "\n\n".join(parts)
 
 
@@ -119,13 +120,13 @@ def ours(c: CellRecord) -> str:
     if c.runs is None or c.runs.ours is None:
         return f"{c.status}: {c.why}"
     mean, std, values = c.runs.ours.mean, c.runs.ours.std, c.runs.ours.values
-    leak = " (LEAK)" if c.leaks else ""
+    marks = " (EXPLODED)" * c.exploded + " (LEAK)" * c.leaks
     if mean is None:
         reached = sum(v is not None for v in values)
-        return NEVER + (f" ({reached} of {len(values)} reach it)" if reached else "") + leak
+        return NEVER + (f" ({reached} of {len(values)} reach it)" if reached else "") + marks
     by_class = c.runs.by_class
     classes = f" (by class: {', '.join(shown(v, c) for v in by_class)})" if by_class else ""
-    return shown(mean, c) + ("" if std is None else f" ± {shown(std, c)}") + classes + leak
+    return shown(mean, c) + ("" if std is None else f" ± {shown(std, c)}") + classes + marks
 
 
 def difference(c: CellRecord) -> str:

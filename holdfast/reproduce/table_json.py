@@ -44,7 +44,7 @@ def cell_to_json(c: CellRecord) -> dict[str, Any]:
     if runs is None:
         return cell
     left_out = () if c.status == "run" else ("seconds", "ours", "difference")
-    optional = ("by_class", "leaks_test_data")
+    optional = ("by_class", "leaks_test_data", "exploded")
     return cell | {k: v for k, v in runs.items() if k not in left_out and (v or k not in optional)}
 
 

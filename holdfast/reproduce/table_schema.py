@@ -27,6 +27,7 @@ class CellRuns:
         difference: Our mean minus the published number, where both exist; never at smoke scale.
         by_class: The mean accuracy of every class, for the measure ``by_class``.
         leaks_test_data: Whether a run used test data in training.
+        exploded: The seeds whose training loss exploded.
     """
 
     folder: str
@@ -40,6 +41,7 @@ class CellRuns:
     difference: float | None = None
     by_class: list[float] = field(default_factory=list)
     leaks_test_data: bool = False
+    exploded: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class CellRecord:
     def leaks(self) -> bool:
         """Whether one of its runs used test data in training."""
         return self.runs is not None and self.runs.leaks_test_data
+
+    @property
+    def exploded(self) -> bool:
+        """Whether the training loss of one of its runs exploded."""
+        return self.runs is not None and bool(self.runs.exploded)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -151,16 +152,12 @@ def newest(folder: Path) -> Manifest | None:
     return _read_manifest(manifests[-1]) if manifests else None
 
 
-def earlier(folder: Path, round: int) -> list[Manifest]:
-    """Return the manifests of earlier rounds that can be read, the newest first."""
+def readable(folder: Path) -> list[Manifest]:
+    """Return the manifests that can be read, the newest first."""
     found = []
     for path in reversed(_manifests(folder)):
-        try:
-            manifest = _read_manifest(path)
-        except HoldfastError:
-            continue
-        if manifest.round < round:
-            found.append(manifest)
+        with suppress(HoldfastError):
+            found.append(_read_manifest(path))
     return found
 
 
@@ -238,12 +235,11 @@ def _damaged(path: Path, manifest: Path, manifests: list[Path]) -> HoldfastError
 
 
 def _clean(folder: Path) -> None:
-    """Delete manifests beyond the newest two, and files that none of these names."""
+    """Delete manifests beyond the newest two, and files that none of these names. A folder is not ours: it stays."""
     manifests = _manifests(folder)
-    for old in manifests[:-KEEP]:
-        old.unlink()
     kept = [_read_manifest(m) for m in manifests[-KEEP:]]
     named = {name for m in kept for name in (*m.server, *m.clients)}
-    for path in folder.glob("*.safetensors"):
-        if path.name not in named:
+    unnamed = [path for path in folder.glob("*.safetensors") if path.name not in named]
+    for path in [*manifests[:-KEEP], *unnamed]:
+        if not path.is_dir():
             path.unlink()

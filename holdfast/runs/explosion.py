@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FACTOR = 10  # times the loss of the start
 ROUNDS = 3  # in a row
+RULE = f"for {ROUNDS} rounds in a row the training loss was above {FACTOR} times that of the start"
 
 
 def exploded(losses: Sequence[float | None], guessing: float | None = None) -> int | None:
@@ -54,7 +55,4 @@ def loss_of_guessing(method: Method, classes: int) -> float | None:
 
 def explanation(round: int) -> str:
     """Say in one line what happened up to a round, and what to do."""
-    return (
-        f"exploded by round {round}: for {ROUNDS} rounds in a row the training loss was above {FACTOR} times that of "
-        "the start; lower --lr, or add --clip"
-    )
+    return f"exploded by round {round}: {RULE}; lower --lr, or add --clip"

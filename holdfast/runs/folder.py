@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.files import ASIDE, refuse_file, sync, write_atomically
+from holdfast.core.files import ASIDE, naming, refuse_file, sync, write_atomically
 from holdfast.core.folder_lock import LOCK
 from holdfast.method.config import Config, changed_settings, with_role
 from holdfast.method.config_text import config_to_toml, read_config
@@ -28,7 +28,7 @@ from holdfast.runs.run_files import (
     is_run,
     only_own_files,
 )
-from holdfast.runs.summary_file import read_summary
+from holdfast.runs.summary_file import read_summary, write_summary
 from holdfast.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
@@ -120,12 +120,12 @@ class RunFolder:
         return records
 
     def append(self, record: RoundRecord) -> None:
-        with (self.path / HISTORY).open("a", encoding="utf-8") as file:
+        with naming(self.path / HISTORY), (self.path / HISTORY).open("a", encoding="utf-8") as file:
             file.write(to_line(record))
             sync(file)
 
     def finish(self, summary: dict[str, Any]) -> None:
-        write_atomically(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        write_summary(self.path, summary)
 
     def made(self) -> dict[str, str]:
         """Return where a finished run was made, as far as its summary says."""
@@ -156,22 +156,53 @@ class RunFolder:
         manifest = checkpoint.newest(self.checkpoint)
         if manifest is None or not manifest.run:
             return
-        found = self.checksums(config, manifest.round)
-        if found["config"] != manifest.run["config"]:
+        self._check_config(config, manifest)
+        if self._matches(config, manifest):
+            return
+        read_history(self.path / HISTORY, manifest.round)  # names the line if it cannot be read at all
+        good = self._last_match(config, manifest)
+        newest = self.checkpoint / f"round-{manifest.round:06d}.json"
+        remedy = f"delete {newest} to resume from it" if good else "start over with --overwrite"
+        raise self._changed(manifest, good, remedy)
+
+    def check_finished(self, remedy: str) -> None:
+        """Raise an error if the settings or the history of a finished run were changed since.
+
+        A finished run needs no checkpoint: one that was deleted says nothing, and damaged manifests are passed over.
+
+        Args:
+            remedy: What to do if the history cannot be restored.
+        """
+        from holdfast.runs import checkpoint
+
+        manifest = next(iter(checkpoint.readable(self.checkpoint)), None)
+        if manifest is None or not manifest.run:
+            return
+        config = self.stored()
+        self._check_config(config, manifest)
+        if not self._matches(config, manifest):
+            raise self._changed(manifest, self._last_match(config, manifest), remedy)
+
+    def _check_config(self, config: Config, manifest: Manifest) -> None:
+        if self.checksums(config, manifest.round)["config"] != manifest.run["config"]:
             raise HoldfastError(
                 f"{self.path / CONFIG} is not the config that this run was started with: restore it; "
                 f"{self._last_good_round()}"
             )
-        if found["history"] == manifest.run["history"]:
-            return
-        read_history(self.path / HISTORY, manifest.round)  # names the line if it cannot be read at all
-        good = next((m for m in checkpoint.earlier(self.checkpoint, manifest.round) if self._matches(config, m)), None)
-        newest = self.checkpoint / f"round-{manifest.round:06d}.json"
-        remedy = f"delete {newest} to resume from it" if good else "start over with --overwrite"
-        raise HoldfastError(
+
+    def _changed(self, manifest: Manifest, good: int, remedy: str) -> HoldfastError:
+        """Return the error for a history that is not the one that a manifest covers."""
+        return HoldfastError(
             f"{self.path / HISTORY} was changed since round {manifest.round} was recorded; the last good round is "
-            f"{good.round if good else 0}: restore the file, or {remedy}"
+            f"{good}: restore the file, or {remedy}"
         )
+
+    def _last_match(self, config: Config, manifest: Manifest) -> int:
+        """Return the last round before a manifest's at which the history is as recorded; 0 if there is none."""
+        from holdfast.runs import checkpoint
+
+        manifests = checkpoint.readable(self.checkpoint)
+        return next((m.round for m in manifests if m.round < manifest.round and self._matches(config, m)), 0)
 
     def _matches(self, config: Config, manifest: Manifest) -> bool:
         return self.checksums(config, manifest.round) == manifest.run
@@ -180,7 +211,7 @@ class RunFolder:
         """Name the round of the newest checkpoint that can be read."""
         from holdfast.runs import checkpoint
 
-        manifests = checkpoint.earlier(self.checkpoint, 10**12)
+        manifests = checkpoint.readable(self.checkpoint)
         return f"the last good round is {manifests[0].round if manifests else 0}"
 
 

@@ -1,13 +1,15 @@
-"""Read ``summary.json`` of a finished run, and check it."""
+"""Write ``summary.json`` of a finished run; read it, and check it."""
 
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import write_atomically
 from holdfast.core.typed_json import JsonMismatch, from_json
 from holdfast.runs.run_files import HISTORY, SUMMARY
 
@@ -40,6 +42,19 @@ class SummaryFigures:
     commit: str | None = None
 
 
+CHECKSUM = "checksum"  # of all other figures; older versions wrote none
+
+
+def write_summary(folder: Path, summary: dict[str, Any]) -> None:
+    """Write the summary of a run, with its checksum."""
+    text = json.dumps(summary | {CHECKSUM: checksum(summary)}, indent=2)
+    write_atomically(folder / SUMMARY, text + "\n")
+
+
+def checksum(summary: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(summary, sort_keys=True).encode())
+
+
 def read_summary(folder: Path, remedy: str) -> dict[str, Any]:
     """Read the summary of a run; a damaged one is an error that ends with ``remedy``."""
     path = folder / SUMMARY
@@ -56,6 +71,8 @@ def read_summary(folder: Path, remedy: str) -> dict[str, Any]:
         from_json(SummaryFigures, {name: value for name, value in summary.items() if name in known})
     except JsonMismatch as error:
         raise HoldfastError(f"{path} is damaged, {error}: {remedy}") from error
+    if CHECKSUM in summary and summary.pop(CHECKSUM) != checksum(summary):
+        raise HoldfastError(f"{path} is damaged, it was changed since it was written: {remedy}")
     return summary
 
 

@@ -125,7 +125,7 @@ def test_memory_of_a_slice_is_measured():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("cpuu",), "unknown suite 'cpuu'; did you mean cpu or gpu?"),
+        (("cpuu",), "unknown suite 'cpuu'; did you mean cpu?"),
         (("scale", "--json", "no/f.json"), "cannot write no/f.json: there is no folder no; create it first"),
         (("scale", "--rounds", "x"), "--rounds must be two whole numbers such as 30,30, not x"),
         (("gpu",), "the suite gpu needs a CUDA GPU, but PyTorch finds none: leave the suite out"),

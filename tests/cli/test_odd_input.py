@@ -35,13 +35,13 @@ COMMAND = Path(sys.executable).with_name("holdfast")
     [
         (
             ("--batch", str(2**63)),
-            "run: batch must be a whole number of at least 1 that fits 64 bits, not 9223372036854775808",
+            "batch must be a whole number of at least 1 that fits 64 bits, not 9223372036854775808",
         ),
         (
             ("--model", "mlp(width=1000000000)"),
             "the model mlp(width=1000000000) does not fit in memory: choose a smaller one",
         ),
-        (("--seed", "9" * 5000), f"run: seed must be a whole number in [0, 4294967295], not '{'9' * 59}..."),
+        (("--seed", "9" * 5000), f"seed must be a whole number in [0, 4294967295], not '{'9' * 59}..."),
     ],
     ids=["batch", "model", "digits"],
 )
@@ -93,8 +93,9 @@ def test_a_disk_that_is_full_costs_nothing_and_the_run_resumes():
     run = [COMMAND, "run", "fedavg", *FAST, "--rounds", "60", "--out", "here dir"]
     full = subprocess.run(run, capture_output=True, text=True, preexec_fn=limited)
     assert full.returncode == 2, full.stderr
-    assert full.stderr.splitlines()[-1].endswith(
-        "file too large; what was recorded is kept: fix that, then holdfast run --resume --out 'here dir'"
+    assert full.stderr.splitlines()[-1] == (
+        "holdfast: cannot use here dir/history.jsonl: file too large; what was recorded is kept: fix that, then "
+        "holdfast run --resume --out 'here dir'"
     )
     assert "Traceback" not in full.stderr
     good("run", "--resume", "--out", "here dir", "--quiet")
@@ -111,6 +112,19 @@ def test_a_disk_that_is_full_during_a_comparison():
     assert one_line_with_resume(full.stderr, shlex.join(["holdfast", "compare", *words]))
     good("compare", *words)
     assert {len(lines(path.parent)) for path in Path(words[-1]).rglob("history.jsonl")} == {60}
+
+
+def test_a_disk_that_is_full_during_a_comparison_in_several_processes():
+    """No file may grow to the size of the data, nor may shared memory: each process gets a copy of the data."""
+    words = ["fedavg", "prox", *TINY, "--rounds", "60", "--seeds", "1", "--jobs", "2", "--out", "here"]
+    full = subprocess.run([COMMAND, "compare", *words], capture_output=True, text=True, preexec_fn=limited)
+    assert full.returncode == 2, full.stderr
+    assert one_line_with_resume(full.stderr, shlex.join(["holdfast", "compare", *words]))
+    assert "/history.jsonl: file too large; " in full.stderr
+    words[words.index("60")] = "2"
+    words[-1] = "short"
+    fits = subprocess.run([COMMAND, "compare", *words], capture_output=True, text=True, preexec_fn=limited)
+    assert (fits.returncode, fits.stderr) == (0, "")
 
 
 class FullDisk(Executor):
@@ -131,7 +145,8 @@ def test_a_disk_that_is_full_in_a_process_of_a_comparison():
 def test_a_disk_that_is_full_during_a_reproduction():
     Path("papers").mkdir()
     Path("papers/toy.toml").write_text(TOY)
-    args = ["toy", "--papers", "papers", "--scale", "smoke", "--set", "rounds=60", "--out", "here dir", "--quiet"]
+    args = ["toy", "--papers", "papers", "--table", "1", "--rows", "IID, FedAvg", "--scale", "smoke"]
+    args += ["--set", "rounds=60", "--out", "here dir", "--quiet"]
     full = subprocess.run([COMMAND, "reproduce", *args], capture_output=True, text=True, preexec_fn=limited)
     assert full.returncode == 2, full.stderr
     assert one_line_with_resume(full.stderr, shlex.join(["holdfast", "reproduce", *args]))
@@ -251,7 +266,7 @@ def test_hosts_that_are_names(host: str):
 
 @pytest.mark.parametrize(("flag", "name"), [("--data-dir", "data_dir"), ("--data", "data")])
 def test_a_setting_that_is_not_utf8(flag: str, name: str):
-    message = f"run: {name} must be valid UTF-8, not 'a\\udcff': choose another name"
+    message = f"{name} must be valid UTF-8, not 'a\\udcff': choose another name"
     assert refused("run", "fedavg", *FAST, flag, "a\udcff") == f"holdfast: {message}\n"
 
 

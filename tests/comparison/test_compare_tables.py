@@ -139,7 +139,7 @@ def test_the_mean_of_the_last_scores_says_of_how_many():
         "some": ("--sweep", "rounds=2,6"),
     }.items():
         good(*args, *more, "--out", name)
-        heads[name] = re.search(r"last ([^%]+) %", (Path(name) / "compare.md").read_text())[1]
+        heads[name] = re.search(r"last ([^%]+) \(%\)", (Path(name) / "compare.md").read_text())[1]
         curves = found(name)["entries"][0]["curves"]["test_accuracy"][0][-5:]
         assert found(name)["entries"][0]["accuracy"]["last5"]["mean"] == pytest.approx(statistics.fmean(curves))
     assert heads == {"six": "5", "three": "3", "two": "2", "some": "2 to 5"}
@@ -186,3 +186,9 @@ def test_names_cannot_break_out_of_a_table():
     assert "<script" not in markdown(study)
     assert latex(study).count("\n") == latex(plain).count("\n")
     assert r"a|b c $<$script$>$x$<$/script$>$ \& 5\% \textbackslash{}end\{table\}" in latex(study)
+
+
+def test_the_seeds_are_named():
+    for count, words in ((1, "seed 0;"), (2, "seeds 0 and 1;"), (3, "seeds 0 to 2;")):
+        good("compare", "fedavg", *TINY, "--seeds", str(count), "--out", "here")
+        assert words in (Path("here") / "compare.md").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,7 +169,119 @@ def test_the_resume_of_a_finished_run_without_a_checkpoint(run: Path):
     )
 
 
+def test_a_damaged_run_is_noticed_before_more_seeds_are_run(both: Path):
+    path = both / SEED / "summary.json"
+    path.write_text("{")
+    message = f"{path} is damaged, it is not valid JSON: delete that run's folder to run it again"
+    assert refused("compare", *METHODS[:-1], "3", "--out", "both") == f"holdfast: {message}\n"
+
+
+def test_a_table_that_cannot_be_written_leaves_nothing_half_written(both: Path):
+    (both / "compare.tex").unlink()
+    (both / "compare.tex").mkdir()
+    ended = call("compare", *METHODS, "--out", "both")
+    assert ended.code == 2
+    assert ended.err == (
+        "holdfast: cannot use both/compare.tex: is a directory; what was recorded is kept: fix that, then holdfast "
+        f"{shlex.join(['compare', *METHODS, '--out', 'both'])}\n"
+    )
+    assert not list(both.glob("*.part"))
+
+
 def test_the_tables_of_a_comparison_with_a_history_that_was_cut(both: Path):
     path = cut(both / SEED)
     message = f"{path} has 1 rounds, but the run finished after 2: restore the file, or delete that run's folder to run"
     assert refused("compare", "--tables", "both") == f"holdfast: {message} it again\n"
+
+
+# -- a digit that was changed --------------------
+def raise_loss(path: Path, line: int) -> None:
+    """Change a number in a history, which stays valid."""
+    lines = path.read_text().splitlines(keepends=True)
+    record = json.loads(lines[line - 1])
+    lines[line - 1] = json.dumps(record | {"train_loss": record["train_loss"] + 0.5}) + "\n"
+    path.write_text("".join(lines))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("compare", *METHODS, "--out", "both"),
+        ("compare", "--tables", "both", "--quiet"),
+        ("report", "both"),
+    ],
+    ids=["again", "tables", "report"],
+)
+@pytest.mark.parametrize(("line", "good_round"), [(1, 0), (2, 1)])
+def test_another_number_in_the_history_of_a_finished_run(both: Path, args: tuple[str, ...], line: int, good_round: int):
+    (both / "compare.json").unlink()  # a report reads the runs then
+    path = both / SEED / "history.jsonl"
+    raise_loss(path, line)
+    assert refused(*args) == (
+        f"holdfast: {path} was changed since round 2 was recorded; the last good round is {good_round}: restore the "
+        "file, or delete that run's folder to run it again\n"
+    )
+
+
+def test_the_history_of_a_diverged_run_that_was_cut(both: Path):
+    path = both / SEED / "history.jsonl"
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    (both / SEED / "summary.json").unlink()
+    (both / SEED / "diverged.txt").write_text("round 3: no client's update is finite\n")
+    assert refused("compare", *METHODS, "--out", "both") == (
+        f"holdfast: {path} was changed since round 2 was recorded; the last good round is 1: restore the file, or "
+        "delete that run's folder to run it again\n"
+    )
+
+
+def test_another_number_is_noticed_before_anything_is_run(both: Path):
+    path = both / SEED / "history.jsonl"
+    raise_loss(path, 1)
+    assert refused("compare", *METHODS[:-1], "3", "--out", "both") == (
+        f"holdfast: {path} was changed since round 2 was recorded; the last good round is 0: restore the file, or "
+        "delete that run's folder to run it again\n"
+    )
+    shutil.rmtree(both / SEED)
+    good("compare", *METHODS[:-1], "3", "--out", "both")
+
+
+def test_another_number_in_the_history_of_a_finished_run_is_not_reported(run: Path):
+    path = run / "history.jsonl"
+    raise_loss(path, 2)
+    assert refused("report", "run") == (
+        f"holdfast: {path} was changed since round 2 was recorded; the last good round is 1: restore the file, or "
+        "start over with --overwrite\n"
+    )
+
+
+@pytest.mark.parametrize("kind", ["deleted", "manifest", "manifests"])
+def test_a_finished_run_needs_no_checkpoint(both: Path, kind: str):
+    place = both / SEED / "checkpoint"
+    if kind == "deleted":
+        shutil.rmtree(place)
+    for path in sorted(place.glob("round-*.json"))[-1 if kind == "manifest" else 0 :]:
+        path.write_text("{")
+    good("compare", *METHODS, "--out", "both")
+
+
+@pytest.mark.parametrize("name", ["final_accuracy", "upload_bytes", "seed"])
+def test_another_number_in_a_summary(both: Path, run: Path, name: str):
+    for folder in (both / SEED, run):
+        path = folder / "summary.json"
+        summary = json.loads(path.read_text())
+        path.write_text(json.dumps(summary | {name: summary[name] + 1}))
+    changed = "is damaged, it was changed since it was written"
+    again = "delete that run's folder to run it again"
+    assert refused("compare", *METHODS, "--out", "both") == f"holdfast: {both / SEED}/summary.json {changed}: {again}\n"
+    for args in (("report", "run"), ("run", "--resume", "--out", "run", "--quiet")):
+        assert refused(*args) == f"holdfast: run/summary.json {changed}: delete it; --resume writes it again\n"
+
+
+def test_a_report_spares_what_is_not_ours_beside_its_images(run: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("holdfast.reports.static_charts.save", no_image)
+    (run / "report_files").mkdir()
+    (run / "report_files" / "photo.jpg").write_bytes(b"mine")
+    (run / "report_files" / "old.svg").write_text("<svg/>")
+    good("report", "run")
+    assert (run / "report_files" / "photo.jpg").read_bytes() == b"mine"
+    assert not (run / "report_files" / "old.svg").exists()

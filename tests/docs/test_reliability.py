@@ -71,7 +71,9 @@ def test_only_one_line_with_exit_code_2_is_a_refusal(code: int, err: str, refuse
     assert Ended(code, err).refused is refused
 
 
-@pytest.mark.parametrize("kind", ["a flipped bit", "cut in half", "emptied", "deleted", "a folder in its place"])
+@pytest.mark.parametrize(
+    "kind", ["a flipped bit", "another digit", "cut in half", "emptied", "deleted", "a folder in its place"]
+)
 def test_each_kind_of_damage_changes_the_file(tmp_path: Path, kind: str):
     import random
 

@@ -6,8 +6,10 @@ import shutil
 
 import pytest
 import torch
+import torch._inductor
 
 import holdfast
+from helpers.exact_errors import raises_exactly
 from holdfast.engines import choose
 from holdfast.engines.choose import LONG_RUN, compiles, workers
 from holdfast.method.config import Config
@@ -86,3 +88,25 @@ def test_a_compiled_run_on_the_cpu_is_the_run():
     compiled = holdfast.run(method, engine="vector", compile=True, **settings)
     moved = (loop.w - loop.net.initial).norm()
     assert float((compiled.w - loop.w).norm() / moved) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "C++ compile error\n\nCommand:\ng++ a.cpp\na.cpp:1: fatal error: error writing to /t/a.s: No space left",
+            None,
+        ),
+        ("No working C++ compiler found", "RuntimeError: No working C++ compiler found"),
+    ],
+)
+def test_a_step_that_cannot_be_compiled(said, reason, monkeypatch):
+    from torch._inductor.exc import InductorError
+
+    def fail(*_, **__):
+        raise InductorError(RuntimeError(said), None)
+
+    monkeypatch.setattr(torch._inductor, "compile", fail)
+    message = f"cannot compile the training step: {reason or 'error writing to /t/a.s: No space left'}; what was "
+    with raises_exactly(f"{message}recorded is kept: fix that, or add --no-compile"):
+        holdfast.run("fedavg", engine="vector", compile=True, rounds=1, model="linear", device="cpu")

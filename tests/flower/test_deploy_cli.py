@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import stat
@@ -14,13 +15,14 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 
 from helpers.places import ROOT
 from holdfast import HoldfastError
-from holdfast.cli.deploy import command, separate
+from holdfast.cli.deploy import check_settings, command, separate
 from holdfast.cli.deployment_progress import DeploymentProgress
 from holdfast.cli.run import command as run_command
 from holdfast.flower.app import config_values
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.config_text import config_to_toml, setting_from_text
+from holdfast.runs.history import to_line
 from holdfast.training.round_record import RoundRecord
 
 
@@ -122,7 +124,7 @@ ONLY_NAMED = "is only for a data set by name, and with --data own each node has 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--method", "fedavgg"], "unknown method 'fedavgg'; did you mean fedavg, fedagg or fedavgm?"),
+        (["--method", "fedavgg"], "unknown method 'fedavgg'; did you mean fedavg or fedagg?"),
         (
             ["--method", "fedavg", "--classes", 4],
             "--classes is only for --data own, and digits has its own: leave it out",
@@ -217,7 +219,7 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fedavgg"], "unknown method 'fedavgg'; did you mean fedavg, fedagg or fedavgm?"),
+        (["fedavgg"], "unknown method 'fedavgg'; did you mean fedavg or fedagg?"),
         (["fedavg", "--auth"], "--auth needs encrypted links: add --tls"),
         (
             ["fedavg", "--min-clients", "9"],
@@ -345,3 +347,16 @@ def test_the_documented_settings_and_defaults_are_those_of_the_command():
     assert {name: setting_from_text(name, value, DEPLOYMENT_FIELDS) for name, value in rows.items()} == {
         name: f.default for name, f in DEPLOYMENT_FIELDS.items() if name != "nodes"
     }
+
+
+def test_a_deployment_says_while_it_runs_that_it_exploded(tmp_path, capsys):
+    """In the first round already, by the rule of all runs: the loss of guessing stands for the start."""
+    config = Config(model="linear", clients=3, lr=50)
+    records = [RoundRecord(t, 0.1, 1e9, 1e9, 0.1, 1, 1, [0, 1]) for t in (1, 2, 3)]
+    guessing = check_settings(config, DeploymentSettings())
+    assert guessing == pytest.approx(math.log(10))
+    with DeploymentProgress(config, tmp_path, 3, quiet=False, resume=False, guessing=guessing) as progress:
+        (tmp_path / "history.jsonl").write_text("".join(map(to_line, records)))
+        progress.update()
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("exploded by round 3: for 3 rounds in a row the training loss was above 10 times that of") == 1

@@ -5,6 +5,7 @@ Flower's nodes poll for messages every 3 s and start a process for each, so that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -73,7 +74,8 @@ def kill(local, name):
     """Kill one of the processes and everything it has started."""
     root = local.processes.running[name].pid
     for pid in {root, *(pid for pid, parents in ancestors().items() if root in parents)}:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_two_trips_over_tls_with_keys_and_intruders_refused(work):
@@ -130,6 +132,57 @@ def test_a_node_killed_in_mid_round_and_the_server_killed_between_rounds(work):
     assert [r.reset for r in found] == [[]] * 4
     assert [r.cohort for r in found] == [[0, 1]] * 4
     assert found[-1].test_loss < found[0].test_loss
+
+
+SHORT_HEARTBEATS = """
+import sys
+from flwr.supercore import heartbeat
+from flwr.supernode import fleet_http_connection
+from flwr.supernode.cli import flower_supernode
+heartbeat.HEARTBEAT_DEFAULT_INTERVAL = fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL = 10
+sys.exit(flower_supernode())
+"""  # Flower then notices within 20 s that a node is gone, instead of 60 s
+
+
+def test_a_node_returns_with_its_key_and_another_key_cannot_take_its_clients(work, monkeypatch):
+    """Another registered node claims the client of one that was killed. The client waits until its own key is back.
+
+    Flower refuses the key until it has noticed that the old process is gone; a supervisor restarts the node until then.
+    """
+    command = LocalCluster.node_command
+
+    def node_command(local, number, key):
+        plain = command(local, number, key)
+        return [sys.executable, "-c", SHORT_HEARTBEATS, *plain[1:]] if number == 1 else plain
+
+    monkeypatch.setattr(LocalCluster, "node_command", node_command)
+    out, found = work / "run", {}
+
+    def on_start(local):
+        found["local"], found["owner"] = local, local.node_ids[1]
+
+    def on_wait():
+        local = found["local"]
+        if "thief" not in found and "ROUND 1" in (local.work / "node-1.log").read_text():
+            kill(local, "node-1")
+            certificates.make_node_key(work / "thief")
+            found["thief"] = local.register(work / "thief.pub")
+            local.processes.start("thief", local.node_command(1, work / "thief"))
+        if "thief" in found and local.processes.running["node-1"].poll() is not None:
+            local.processes.stop("node-1")
+            local.start_node(1)
+
+    security = LinkSecurity(tls=True, auth=True)
+    options = ClusterOptions(out, 2, security, on_start=on_start, on_wait=on_wait)
+    patient = {"timeout": 30.0, "on_failure": "retry", "min_clients": 2, "retries": 12}
+    deploy(settings("scaffold", rounds=2) | patient, options)
+    assert found["local"].node_ids[1] == found["owner"], "its key was registered once"
+    refusal = f" node {found['thief']} is refused: client 1 must be on node {found['owner']}\n"
+    assert refusal in (out / "flower" / "server.log").read_text()
+    log = (out / "flower" / "thief.log").read_text()
+    assert "query.enrol message" in log
+    assert "train message" not in log
+    same(history(out), run("scaffold", engine="loop", **SMALL | {"rounds": 2}).history)
 
 
 def test_only_the_superlink_is_killed_and_the_server_has_time_to_notice(work):

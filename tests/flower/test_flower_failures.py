@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from helpers.flower_toys import SMALL, MemoryGrid, on_grid
 from holdfast import run
@@ -537,6 +539,94 @@ def test_a_node_that_was_gone_is_used_again_when_it_returns_under_the_same_id():
         {}, {3: "the node is gone"}, {3: "no node has this client"}, {},
     ]  # fmt: skip
     assert away["node"] in trained(grid, 4)
+
+
+def restarted(grid, node):
+    """Restart a node of a grid under its id: it has lost what Flower kept for it."""
+    old = grid.contexts[node]
+    grid.contexts[node] = Context(1, node, old.node_config, RecordDict(), old.run_config)
+
+
+def test_a_node_that_returns_under_the_same_id_unnoticed_is_asked_to_enrol_again():
+    """Flower lists it all the time, since it was away for less than a heartbeat; the public data it had are lost."""
+    asked = []
+
+    def trouble(request, reply):
+        if request.metadata.dst_node_id == away and request.metadata.message_type == ENROL:
+            asked.append(request.content["numbers"]["ticket"])
+        if about(request, 2, 3):
+            restarted(grid, away)
+            return None
+        return reply
+
+    grid = grid_with(trouble, "fnr", public=0.05)
+    away = node_of(grid, 3)
+    result = on_grid("fnr", grid, **ALL, public=0.05)
+    assert [r.failed for r in result.history] == [{}, {3: "no reply within 0.3 s"}, {}]
+    assert len(asked) == 2
+    assert away in trained(grid, 3)
+
+
+def test_a_node_that_returns_with_the_clients_of_another_loses_its_own(caplog):
+    """It returns unnoticed, and claims what it must not: it has nothing until it claims its own again."""
+    other = []
+
+    def trouble(request, reply):
+        if about(request, 1, 3):
+            other.append(True)
+            return None
+        if request.metadata.message_type == ENROL and request.metadata.dst_node_id == away and len(other) == 1:
+            other.append(True)
+            return claiming(request, reply, [0])
+        return reply
+
+    grid = grid_with(trouble)
+    away, owner = node_of(grid, 3), node_of(grid, 0)
+    result = on_grid("fedavg", grid, **ALL, owners=f"0={owner} 3={away}")
+    assert f"node {away} is refused: client 0 must be on node {owner}" in caplog.messages
+    assert [r.failed for r in result.history] == [{3: "no reply within 0.3 s"}, {3: "no node has this client"}, {}]
+
+
+def test_a_node_that_hangs_is_not_asked_to_train_until_it_enrols_again():
+    """A round then waits for it once and not twice."""
+    kinds = []
+
+    def trouble(request, reply):
+        if request.metadata.dst_node_id == hanging and (kinds or about(request, 1, 2)):
+            kinds.append(request.metadata.message_type)
+            return reply if len(kinds) == 3 or len(kinds) > 4 else None
+        return reply
+
+    grid = grid_with(trouble)
+    hanging = node_of(grid, 2)
+    result = on_grid("fedavg", grid, **ALL | {"rounds": 4})
+    assert kinds[:2] == [TRAIN, ENROL]
+    assert kinds == [TRAIN, ENROL, ENROL, TRAIN, ENROL, TRAIN]
+    late, nobody = {2: "no reply within 0.3 s"}, {2: "no node has this client"}
+    assert [r.failed for r in result.history] == [late, nobody, late, {}]
+
+
+def test_a_round_with_too_few_clients_waits_for_a_node_that_is_gone(monkeypatch):
+    """With one retry, which would be over at once: the node is back 0.2 s later."""
+    away = {}
+
+    def trouble(request, reply):
+        if about(request, 2, 3) and not away:
+            node = node_of(grid, 3)
+            away.update(node=node, context=grid.contexts.pop(node), since=time.monotonic())
+            return "gone"
+        return reply
+
+    def node_ids():
+        if away and time.monotonic() - away["since"] > 0.2:
+            grid.contexts[away["node"]] = away["context"]
+        return list(grid.contexts)
+
+    grid = grid_with(trouble, "scaffold")
+    monkeypatch.setattr(grid, "get_node_ids", node_ids)
+    result = on_grid("scaffold", grid, **ALL, min_clients=4, retries=1)
+    assert away
+    same(result, run("scaffold", engine="loop", **SMALL | ALL))
 
 
 def test_a_node_that_returns_under_a_new_id_while_the_old_one_is_still_listed_takes_over():

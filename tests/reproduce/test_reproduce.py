@@ -24,6 +24,7 @@ from helpers.toy_paper import TOY, rep, tables
 from holdfast.reproduce.claims import Outcome, outcomes, published_counts
 from holdfast.reproduce.store import SHARED, read
 from holdfast.reproduce.table_json import table_from_json
+from holdfast.runs.summary_file import read_summary, write_summary
 
 
 def test_published_ours_and_the_difference(toy: Path) -> None:
@@ -186,7 +187,7 @@ def test_numbers_keep_when_and_where_they_were_measured(toy: Path) -> None:
     tables("--table", "1", "--rows", "1", "--columns", "1", "--out", "here")
     (file,) = summaries("here")
     elsewhere = {"date": "2001-01-01", "torch": "1.0", "commit": "abc1234", "device": "Abacus"}
-    file.write_text(json.dumps(json.loads(file.read_text()) | elsewhere))
+    write_summary(file.parent, read_summary(file.parent, "") | elsewhere)
     (one,) = tables("--table", "1", "--rows", "2", "--seeds", "2", "--out", "here", "--note", "Of two days.")
     assert [len(c["made"]) for c in one["rows"][0]["cells"]] == [2, 2], "one for every seed"
     (kept,) = read(Path("here/reproduce.json"))
@@ -203,13 +204,13 @@ def test_unknown_facts_about_a_run_are_left_out(toy: Path) -> None:
     args = ("--table", "1", "--rows", "1", "--out", "here")
     tables(*args)
     for file in summaries("here"):
-        known = {k: v for k, v in json.loads(file.read_text()).items() if k not in ("date", "torch", "commit")}
-        file.write_text(json.dumps(known))
+        known = {k: v for k, v in read_summary(file.parent, "").items() if k not in ("date", "torch", "commit")}
+        write_summary(file.parent, known)
     assert "\n\nMeasured on cpu.\n" in rep(*args, "--collect").out
     for file in summaries("here"):
-        known = json.loads(file.read_text())
+        known = read_summary(file.parent, "")
         del known["device"], known["holdfast"]
-        file.write_text(json.dumps(known))
+        write_summary(file.parent, known)
     assert "Measured" not in rep(*args, "--collect").out
     assert rep(*args, "--collect", "--note", "From an attic.").out.endswith("\n\nFrom an attic.\n\n")
 
@@ -327,3 +328,31 @@ def test_cells_that_share_a_run_are_explained(toy: Path) -> None:
     text = Path("here/reproduce.md").read_text()
     assert "| IID, FedAvg | 0% | " in text, "the run of table II"
     assert text.startswith(f"{SHARED}\n## toy, table ")
+
+
+def test_runs_that_exploded_are_marked(toy: Path) -> None:
+    words = ("--table", "1", "--rows", "1", "--columns", "1", "--scale", "full", "--set", "rounds=4", "--out", "here")
+    (calm,) = tables(*words)
+    assert "exploded" not in calm["rows"][0]["cells"][0]
+    (one,) = tables(*words, "--set", "lr=50")
+    assert one["rows"][0]["cells"][0]["exploded"] == [0]
+    text = Path("here/reproduce.md").read_text()
+    assert text.count(" (EXPLODED) | ") == 1
+    assert text.count(
+        "\n\nNumbers marked EXPLODED are from runs that exploded: for 3 rounds in a row the training loss was above 10 "
+        "times that of the start.\n"
+    ) == 1  # fmt: skip
+    assert table_from_json(one).cells[0].exploded
+
+
+def test_another_number_in_the_history_of_a_finished_run(toy: Path) -> None:
+    words = ("--table", "1", "--rows", "1", "--scale", "full", "--out", "here")
+    rep(*words)
+    path = min(Path("here").glob("*/seed-0/history.jsonl"))
+    text = path.read_text()
+    path.write_text(text.replace('"upload_bytes": ', '"upload_bytes": 1', 1))
+    rounds = text.count("\n")
+    changed = f"{path} was changed since round {rounds} was recorded; the last good round is 0: restore the file, or "
+    for more in ((), ("--collect",)):
+        said = call("reproduce", "toy", "--papers", "papers", *words, *more)
+        assert (said.code, said.err) == (2, f"holdfast: {changed}delete that run's folder to run it again\n")

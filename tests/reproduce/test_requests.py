@@ -155,7 +155,7 @@ USUAL = "table 1, row 'IID, FedProx, the usual'"
         ),
         (
             'caption = "Accuracy of two methods"', 'captoin = "x"',
-            "unknown key 'captoin' in toy.toml, table 1; did you mean caption or claim?",
+            "unknown key 'captoin' in toy.toml, table 1; did you mean caption?",
         ),
         ('caption = "Accuracy of two methods"', "", "toy.toml, table 1: the key 'caption' is missing; add it"),
         ("[scale.smoke]", "[scale.tiny]", "unknown scale 'tiny' in toy.toml; known: small, smoke"),
@@ -203,13 +203,13 @@ NO_DATA = (
         (("toy", "--table", "1", "--rows", "3-4"), NO_DATA),
         (("toy", "--scale", "huge"), "unknown scale 'huge'; known: full, small, smoke"),
         (("toy", "--seeds", "0"), "seeds must be a whole number of at least 1, not 0"),
-        (("toy", "--seeds", "many"), "argument --seeds: invalid int value: 'many'; see: holdfast reproduce --help"),
+        (("toy", "--seeds", "many"), "--seeds must be a whole number, not many"),
         (("toy", "--jobs", "0"), "jobs must be a whole number of at least 1, not 0"),
         (("toy", "--set", "lr"), "--set lr: expected KEY=VALUE, such as --set lr=0.5"),
         (("toy", "--set", "lrr=1"), "unknown setting 'lrr'; did you mean lr?"),
         (
             ("toy", "--set", "lr=-1"),
-            "toy, table 1, IID, FedAvg / 0%: run: lr must be a number above 0, not -1.0",
+            "toy, table 1, IID, FedAvg / 0%: lr must be a number above 0, not -1.0",
         ),
         (
             ("toy", "--set", "seed=1"),

@@ -17,20 +17,6 @@ from helpers.commands import TINY, facts, good, refused
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of four rounds, of which six are wanted."""
-    folder = tmp_path_factory.mktemp("sound") / "run"
-    good("run", "scaffold", *TINY, "--rounds", "4", "--out", str(folder))
-    return folder
-
-
-@pytest.fixture
-def run(sound: Path, tmp_path: Path) -> Path:
-    shutil.copytree(sound, tmp_path / "run")
-    return Path("run")
-
-
 def change(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert text.count(old) >= 1, old
@@ -41,7 +27,7 @@ def resume() -> str:
     return refused("run", "--resume", "--out", "run", "--rounds", "6")
 
 
-def test_a_sound_run_is_resumed(run: Path):
+def test_a_sound_run_is_resumed(run_copy: Path):
     good("run", "--resume", "--out", "run", "--rounds", "6", "--quiet")
     good("run", "scaffold", *TINY, "--rounds", "6", "--out", "whole")
     assert facts("run") == facts("whole")
@@ -57,29 +43,29 @@ def test_a_sound_run_is_resumed(run: Path):
     ],
     ids=["digit", "cut", "rounds", "batch"],
 )
-def test_a_changed_config(run: Path, damage: Callable[[str], str]):
-    path = run / "config.toml"
+def test_a_changed_config(run_copy: Path, damage: Callable[[str], str]):
+    path = run_copy / "config.toml"
     path.write_text(damage(path.read_text()))
     message = f"the config {path} was changed since it was written: restore it; the last good round is 4"
     assert resume() == f"holdfast: {message}\n"
 
 
-def test_a_config_of_another_run(run: Path):
+def test_a_config_of_another_run(run_copy: Path):
     good("run", "scaffold", *TINY, "--lr", "0.2", "--rounds", "4", "--out", "other")
-    shutil.copy("other/config.toml", run / "config.toml")
-    message = f"{run / 'config.toml'} is not the config that this run was started with: restore it"
+    shutil.copy("other/config.toml", run_copy / "config.toml")
+    message = f"{run_copy / 'config.toml'} is not the config that this run was started with: restore it"
     assert resume() == f"holdfast: {message}; the last good round is 4\n"
 
 
 @pytest.mark.parametrize(("line", "good_round"), [(4, 3), (1, 0), (3, 0)])
-def test_a_changed_digit_in_the_history(run: Path, line: int, good_round: int):
+def test_a_changed_digit_in_the_history(run_copy: Path, line: int, good_round: int):
     """The two newest checkpoints are kept: a change before both leaves no good round."""
-    path = run / "history.jsonl"
+    path = run_copy / "history.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     record = json.loads(lines[line - 1])
     lines[line - 1] = json.dumps(record | {"train_loss": record["train_loss"] + 0.5}) + "\n"
     path.write_text("".join(lines))
-    newest = run / "checkpoint" / "round-000004.json"
+    newest = run_copy / "checkpoint" / "round-000004.json"
     remedy = f"delete {newest} to resume from it" if good_round else "start over with --overwrite"
     assert resume() == (
         f"holdfast: {path} was changed since round 4 was recorded; the last good round is {good_round}: restore the "
@@ -97,37 +83,52 @@ def test_a_changed_digit_in_the_history(run: Path, line: int, good_round: int):
     ],
     ids=["round", "clients", "run", "format"],
 )
-def test_a_changed_manifest(run: Path, damage: Callable[[str], str]):
-    path = run / "checkpoint" / "round-000004.json"
+def test_a_changed_manifest(run_copy: Path, damage: Callable[[str], str]):
+    path = run_copy / "checkpoint" / "round-000004.json"
     path.write_text(damage(path.read_text()))
     message = f"{path} is missing or damaged; the last good round is 3: delete {path} to resume from it"
     assert resume() == f"holdfast: {message}\n"
 
 
-def test_a_stray_manifest(run: Path):
-    path = run / "checkpoint" / "round-999999.json"
-    shutil.copy(run / "checkpoint" / "round-000004.json", path)
+def test_a_stray_manifest(run_copy: Path):
+    path = run_copy / "checkpoint" / "round-999999.json"
+    shutil.copy(run_copy / "checkpoint" / "round-000004.json", path)
     message = f"{path} is missing or damaged; the last good round is 4: delete {path} to resume from it"
     assert resume() == f"holdfast: {message}\n"
     path.unlink()
     good("run", "--resume", "--out", "run", "--rounds", "6", "--quiet")
 
 
-def test_a_split_that_was_not_written_comes_with_the_resume(run: Path, sound: Path):
-    (run / "split.json").unlink()
+def test_a_folder_in_place_of_an_old_file_of_the_checkpoint_stops_nothing(run_copy: Path):
+    """The newest checkpoint does not name these files. They would be deleted some rounds later; folders stay."""
+    newest = json.loads((run_copy / "checkpoint" / "round-000004.json").read_text())
+    old = [p for p in (run_copy / "checkpoint").iterdir() if p.name not in newest["server"] | newest["clients"]]
+    old.remove(run_copy / "checkpoint" / "round-000004.json")
+    assert {p.name.partition("-")[0] for p in old} >= {"round", "server"}
+    for path in old:
+        path.unlink()
+        path.mkdir()
+    good("run", "--resume", "--out", "run", "--rounds", "6", "--quiet")
+    good("run", "scaffold", *TINY, "--rounds", "6", "--out", "whole")
+    assert facts("run") == facts("whole")
+    assert all(path.is_dir() for path in old)
+
+
+def test_a_split_that_was_not_written_comes_with_the_resume(run_copy: Path, sound_run: Path):
+    (run_copy / "split.json").unlink()
     good("run", "--resume", "--out", "run", "--rounds", "5", "--quiet")
-    assert (run / "split.json").read_text() == (sound / "split.json").read_text()
+    assert (run_copy / "split.json").read_text() == (sound_run / "split.json").read_text()
 
 
 # -- what is not ours is never deleted --------------------
-def test_overwriting_spares_what_is_not_ours_in_our_folders(run: Path):
-    (run / "checkpoint" / "thesis.txt").write_text("years")
-    (run / "report_files").mkdir()
-    (run / "report_files" / "photo.jpg").write_bytes(b"mine")
+def test_overwriting_spares_what_is_not_ours_in_our_folders(run_copy: Path):
+    (run_copy / "checkpoint" / "thesis.txt").write_text("years")
+    (run_copy / "report_files").mkdir()
+    (run_copy / "report_files" / "photo.jpg").write_bytes(b"mine")
     good("run", "fedavg", *TINY, "--out", "run", "--overwrite")
-    assert (run / "checkpoint" / "thesis.txt").read_text() == "years"
-    assert (run / "report_files" / "photo.jpg").read_bytes() == b"mine"
-    assert not list((run / "checkpoint").glob("client-*")), "FedAvg keeps nothing at clients"
+    assert (run_copy / "checkpoint" / "thesis.txt").read_text() == "years"
+    assert (run_copy / "report_files" / "photo.jpg").read_bytes() == b"mine"
+    assert not list((run_copy / "checkpoint").glob("client-*")), "FedAvg keeps nothing at clients"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from holdfast.reports.page_text import made
 from holdfast.reports.study import read_study
 from holdfast.runs import provenance
 from holdfast.runs.provenance import MADE, commit, described
+from holdfast.runs.summary_file import read_summary, write_summary
 
 TINY = {"data": "digits", "model": "linear", "clients": 4, "cohort": 2, "steps": 1, "rounds": 2, "device": "cpu"}
 
@@ -102,8 +103,8 @@ def test_a_comparison_says_what_its_runs_say(copied: Path, monkeypatch: pytest.M
     """And never what the process is that collects them, on another day and with other versions."""
     holdfast.compare(["fedavg"], seeds=2, out="here", **TINY)
     said = {"device": "B200", "date": "2001-01-01", "holdfast": "0.0.9", "torch": "1.0", "commit": "abc1234"}
-    kept = Path("here/fedavg/seed-0/summary.json")
-    kept.write_text(json.dumps(json.loads(kept.read_text()) | said))
+    kept = Path("here/fedavg/seed-0")
+    write_summary(kept, read_summary(kept, "") | said)
     monkeypatch.setattr(holdfast, "__version__", "99")
     monkeypatch.setattr(torch, "__version__", "98")
     compared = tabulate("here")
@@ -114,5 +115,5 @@ def test_a_comparison_says_what_its_runs_say(copied: Path, monkeypatch: pytest.M
     footer = made(read_study(Path("here/fedavg/seed-0")))
     assert footer == ["Holdfast 0.0.9", "commit abc1234", "torch 1.0", "B200", "2001-01-01"]
     assert f"<footer>{' · '.join(footer)}</footer>" in holdfast.report("here/fedavg/seed-0").read_text()
-    kept.write_text(json.dumps({k: v for k, v in json.loads(kept.read_text()).items() if k not in MADE}))
+    write_summary(kept, {k: v for k, v in read_summary(kept, "").items() if k not in MADE})
     assert made(read_study(Path("here/fedavg/seed-0"))) == ["Holdfast"], "an older run does not say"

@@ -151,7 +151,7 @@ def test_what_cannot_be_tracked_is_refused_first(tmp_path: Path, monkeypatch: py
         holdfast.run("fedavg", track="mlflow")
     said = call("run", *TINY, "--track", "wandb", "--out", str(tmp_path / "a"))
     assert said.code == 2
-    assert said.err == "holdfast: run: track must be one of tensorboard, mlflow, not wandb\n"
+    assert said.err == "holdfast: track must be one of tensorboard, mlflow, not wandb\n"
     monkeypatch.setattr("holdfast.runs.trackers.find_spec", lambda name: None)
     for name in TRACKERS:
         said = call("run", *TINY, "--track", name, "--out", str(tmp_path / "a"))

@@ -305,7 +305,7 @@ def test_json(capsys):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("fedbog",), "unknown paper 'fedbog'; did you mean fedbug, fedagg or fednlr?"),
+        (("fedbog",), "unknown paper 'fedbog'; did you mean fedbug?"),
         (("fnr",), "unknown paper 'fnr'; did you mean fednlr?"),
         ((), "missing argument 'fedbug|fednlr|fedagg|fedmrur'; see: holdfast theory --help"),
         (

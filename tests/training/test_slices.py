@@ -186,10 +186,13 @@ print((memory("VmHWM") - before) / cohort)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
     ("method", "states", "limit"),
-    [("fedavg", "memory", 2.0), ("scaffold", "disk", 4.0), ("scaffold", "memory", 6.0)],
+    [("fedavg", "memory", 1.9), ("scaffold", "disk", 3.0), ("scaffold", "memory", 4.3)],
 )
 def test_peak_memory_follows_the_slice_and_not_the_cohort(method, states, limit):
-    """In units of cohort x parameters; with the whole cohort in memory it was 2.3, 7.3 and 8.3."""
+    """In units of cohort x parameters; with the whole cohort in memory it was 2.3, 7.3 and 8.3.
+
+    Six measurements of each on 2026-11-16, on a busy machine: 0.94 to 1.56, 2.04 to 2.45, and 3.00 to 3.61.
+    """
     done = subprocess.run(
         [sys.executable, "-c", PEAK, method, states], capture_output=True, text=True, check=True, timeout=300
     )
