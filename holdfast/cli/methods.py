@@ -16,7 +16,6 @@ from holdfast.core.params import limits
 from holdfast.method.catalogue import GROUPS, MethodEntry, methods
 from holdfast.method.method import Method, conflict, wrong_order
 from holdfast.method.part import Part, parts
-from holdfast.method.renamed import renamed
 
 NAME, SUMMARY = 15, 41  # widths of the columns; with the citation they fit 80 columns
 
@@ -33,7 +32,7 @@ def command(name: str | None, verbose: bool, as_json: bool) -> None:
         return
     entry = next((entry for entry in entries if entry.name == name), None)
     if entry is None:
-        raise renamed(name) or unknown("method", name, [entry.name for entry in entries])
+        raise unknown("method", name, [entry.name for entry in entries])
     described = page(entry)
     click.echo(json.dumps(described)) if as_json else print_page(described)
 

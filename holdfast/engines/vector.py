@@ -63,7 +63,7 @@ class Vector:
         self.captured: dict[tuple[object, ...], CapturedStep] = {}
         # Under vmap even a hook that no part fills costs half a millisecond.
         hooks = training.by_hook
-        self._begin = vmap(training.begin, in_dims=(CLIENT_AXES,)) if hooks["begin"] else lambda *_: {}
+        self._begin = vmap(training.begin, in_dims=(CLIENT_AXES,)) if training.begins else lambda *_: {}
         self._epoch = vmap(training.epoch, in_dims=(CLIENT_AXES, 0, 0, None))
         self._end = vmap(training.end, in_dims=(CLIENT_AXES, 0, 0)) if hooks["end"] else plain_end
         self._gradient = vmap(partial(training.full_gradient, differentiate), in_dims=(0, None))
