@@ -45,8 +45,8 @@ AT_SERVER = ("trips", "aggregate", "absorb", "server_step", "tune", "digest")
 SERVER_READS = ("deltas", "sums", "update")
 HOOKS = (
     "init_client", "init_server", "broadcast", "consult", "begin", "epoch", "teachers", "lr", "rate", "task_loss",
-    "penalty", "gradient", "direction", "optimise", "gain", "end", "trips", "aggregate", "absorb", "server_step", "tune",
-    "survey", "digest", "serve",
+    "penalty", "gradient", "direction", "optimise", "gain", "end", "trips", "aggregate", "absorb", "server_step",
+    "tune", "survey", "digest", "serve",
 )  # fmt: skip
 
 

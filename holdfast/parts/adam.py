@@ -14,7 +14,7 @@ from holdfast.parts._optimiser_state import closed, empty, opened
 
 @dataclass(frozen=True)
 class Adam(Part):
-    """The local optimiser is Adam. With d the direction of the other parts, clip and weight decay included, at step t
+    """The local optimiser is Adam. With d the direction of all other parts, including clip and decay, at step t
 
         m  <-  beta1 * m + (1 - beta1) * d
         v  <-  beta2 * v + (1 - beta2) * d^2

@@ -25,7 +25,7 @@ class AdamW(Part):
     """
 
     name = "adamw"
-    paper = "Loshchilov and Hutter 2019, Decoupled Weight Decay Regularization"
+    paper = "Loshchilov et al. 2019, Decoupled Weight Decay Regularization"
     summary = "Runs AdamW at the clients"
     excludes: ClassVar[dict[str, str]] = {"decay": "adamw decays the weights itself, by its parameter decay"}
 

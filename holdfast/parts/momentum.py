@@ -15,7 +15,7 @@ STATE = (("m",), "gain")  # the vector and the counter of the optimiser's state
 
 @dataclass(frozen=True)
 class Momentum(Part):
-    """The local optimiser is SGD with momentum. With d the direction of the other parts, clip and weight decay included,
+    """The local optimiser is SGD with momentum. With d the direction of all other parts, including clip and decay,
 
         m     <-  beta * m + d
         step  =   m,    or  d + beta * m  with ``nesterov=true``

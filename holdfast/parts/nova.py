@@ -50,7 +50,8 @@ class Nova(Part):
             mean: Tensor = torch.tensordot(p / divisor, r.deltas, dims=1)
             return (p * a).sum() * mean
         mean = torch.tensordot(p, r.deltas / divisor, dims=1)
-        return torch.tensordot(p, a, dims=1) * mean
+        typical: Tensor = torch.tensordot(p, a, dims=1)
+        return typical * mean
 
     def changed_since(self, format: int, method: Method, empty: bool) -> str | None:
         rescaled = method.filling("rate") or method.filling("lr")
