@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from helpers.commands import call, good
+from helpers.commands import good
 from helpers.comparisons import stamps
 from helpers.places import ROOT
 from helpers.studies import study, typed, write

@@ -197,5 +197,3 @@ def steps_per_epoch(world: World, build: Build) -> Tensor:
             sums[number // per_epoch] = sums[number // per_epoch] + (before - local.w) / lr
         rows.append(torch.stack(sums))
     return sum(rows) / len(cohort)
-
-
