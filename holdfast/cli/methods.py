@@ -16,7 +16,6 @@ from holdfast.core.params import limits
 from holdfast.method.catalogue import GROUPS, MethodEntry, methods
 from holdfast.method.method import Method, why_after, why_not_both
 from holdfast.method.part import Part, parts
-from holdfast.method.renamed import renamed
 
 NAME, SUMMARY = 15, 41  # widths of the columns; with the citation they fit 80 columns
 

@@ -1,6 +1,6 @@
 """One client's local training: begin, steps, end. It is written here only; the engines call it.
 
-w  <-  w - lr * rate * direction(gradient(task loss + penalties))
+w  <-  w - lr * rate * optimise(direction(gradient(task loss + penalties)))
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
-from holdfast.method.part import Batch, Client, Gradient, Part
+from holdfast.method.part import NONE, Batch, Client, Gradient, Part
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net, Out
 
@@ -33,6 +33,7 @@ class BatchResult(NamedTuple):
 Objective = Callable[[object], tuple[Tensor, BatchResult]]  # model -> (objective, the rest)
 Differentiate = Callable[[Objective, Tensor, Tensor | None], tuple[Tensor, BatchResult]]  # (objective, w, rate)
 Descend = Callable[[Objective, Tensor, Tensor], BatchResult]  # (objective, w, eta); moves w
+TOTAL = "(total)"  # the entry of the scratch that sums up weights; no part has such a name
 CHUNK = 256  # samples at a time when a part runs over a client's data
 
 
@@ -86,15 +87,18 @@ class LocalTraining:
         self.lr_part = method.single("lr")
         self.loss_part = method.single("task_loss")
         self.gradient_part = method.single("gradient")
+        self.optimiser = method.single("optimise")
         self.by_hook = {
             h: method.filling(h) for h in ("begin", "epoch", "teachers", "rate", "penalty", "direction", "end")
         }
         # Whether no part looks at the gradient, so that an engine may move the model parameter by parameter.
-        self.gradient_unseen = not (self.rated or self.gradient_part or self.by_hook["direction"])
+        self.gradient_unseen = not (self.rated or self.gradient_part or self.by_hook["direction"] or self.optimiser)
+        plain = not (self.rated or self.lr_part or self.optimiser)
+        self.totals = not plain and any(p.reads_total for p in method.parts)
         self.at_client = bool(net.kept_at_clients())
         self.averages = net.carries and not self.at_client and not trip  # a further trip sends no statistics
         self.ends = bool(self.by_hook["end"]) or self.averages or self.at_client
-        self.begins = bool(self.by_hook["begin"]) or net.carries
+        self.begins = bool(self.by_hook["begin"] or self.totals) or net.carries
 
     def for_thread(self) -> LocalTraining:
         """Return a copy that another thread can use at the same time."""
@@ -112,7 +116,8 @@ class LocalTraining:
     def begin(self, task: ClientTask) -> PerPart:
         """Return every part's scratch before the first step."""
         c = self._client(task)
-        scratch = {p.name: p.begin(self._view(c, p, task, {})) for p in self.by_hook["begin"]}
+        total = {TOTAL: {"weight": c.zeros_eta()}} if self.totals else {}
+        scratch = total | {p.name: p.begin(self._view(c, p, task, {})) for p in self.by_hook["begin"]}
         return scratch | {STATISTICS: self._stats(task)} if self.net.carries else scratch
 
     def epoch(self, task: ClientTask, scratch: PerPart, w: Tensor, epoch: Tensor) -> PerPart:
@@ -150,9 +155,12 @@ class LocalTraining:
         c.rate = self._rate(view)
         lr = self.lr_part.lr(view(self.lr_part)) if self.lr_part else c.lr
         c.eta = lr if c.rate is None else lr * c.rate
+        c.weight = self._weight(view, c)
         c.teacher = self._teachers(view, task, batch)
         objective = self._objective(view, c, batch)
         kept = dict(scratch)
+        if self.totals:
+            kept[TOTAL] = {"weight": scratch[TOTAL]["weight"] + c.weight}
         if descend is not None and self.gradient_unseen:
             result = descend(objective, w, c.eta)
             return w, with_statistics(kept, result.stats), result.loss
@@ -172,6 +180,8 @@ class LocalTraining:
             g = zero_where_frozen(self._only_shared(part, changed, g), c.rate)
             if new:
                 kept[part.name] = new
+        if self.optimiser is not None:
+            g, kept[self.optimiser.name] = self._optimise(view(self.optimiser), g, w)
         if out is not None:
             kept = unshared(kept, out)
         return torch.addcmul(w, c.eta, g, value=-1, out=out), kept, loss
@@ -179,6 +189,7 @@ class LocalTraining:
     def end(self, task: ClientTask, scratch: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:
         """Return the client's delta, every part's upload and every part's new state."""
         c = self._client(task, scratch)
+        c.total = scratch[TOTAL]["weight"] if self.totals else None
         delta = self._without_kept(w - task.broadcast.w0)
         uploads: PerPart = {}
         states = dict(task.state)
@@ -254,7 +265,8 @@ class LocalTraining:
 
         c = Client(
             net=self.net.with_stats(stats), w0=self.start(task), lr=sent.lr, round=sent.round, id=info.id, n=info.n,
-            counts=info.counts, S=info.S, K=info.K, epochs=self.epochs, rated=self.rated, key=key,
+            counts=info.counts, S=info.S, K=info.K, epochs=self.epochs, rated=self.rated,
+            optimised=self.optimiser is not None, key=key,
             samples=lambda: self._chunks(info), public=lambda: self.federation.public_batches(CHUNK),
         )  # fmt: skip
         return c
@@ -275,6 +287,21 @@ class LocalTraining:
             factor = part.rate(view(part))
             rate = factor if rate is None else rate * factor
         return rate
+
+    def _weight(self, view: Callable[[Part], Client], c: Client) -> Tensor:
+        """Return what a step adds to the total weight of the gradients."""
+        if self.optimiser is None:
+            return c.eta
+        return c.eta * self.optimiser.gain(view(self.optimiser)) if self.optimiser.fills("gain") else NONE
+
+    def _optimise(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        """Return the optimiser's step and its new state, which stays as it was where the rate is zero."""
+        assert self.optimiser is not None
+        g, new = self.optimiser.optimise(c, g, w)
+        if c.rate is not None:
+            frozen = c.rate == 0
+            new = {k: torch.where(frozen, c.local[k], t) if t.dim() >= frozen.dim() else t for k, t in new.items()}
+        return zero_where_frozen(g, c.rate), new
 
     def _teachers(self, view: Callable[[Part], Client], task: ClientTask, batch: Batch) -> dict[str, Out]:
         vectors: Tensors = {}

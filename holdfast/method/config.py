@@ -74,6 +74,9 @@ class Config(Named):
     lr_decay: float = param(1.0, "factor by which the learning rate changes after every round", above=0, high=1)
     weight_decay: float = param(0.0, "weight decay: adds decay(...) at the end of the sum", low=0)
     clip: float | None = param(None, "gradient clipping: adds clip(...) after the parts of the sum", above=0)
+    optimizer: str | None = param(
+        None, "local optimiser: momentum(0.9), adam, adamw, ... is added to the sum; default: sgd"
+    )
     server_lr: float = param(1.0, "server learning rate", above=0)
     rounds: int = param(30, "number of rounds", low=1, roles=("extends", "headline"))
     seed: int = param(

@@ -14,9 +14,9 @@ from holdfast.core.errors import HoldfastError, unknown
 from holdfast.method.config import FIELDS, Config
 from holdfast.method.renamed import modern
 
-# Of config.toml. Formats 1, which has no number, and 2 may use part names that were changed since. Since 3, some
-# settings and parts have another meaning (see holdfast/runs/meaning_changes.py), and the file has a checksum.
-FORMAT = 3
+# Of config.toml. Format 1, which has no number, may use part names that were changed since. Since 3, the file has a
+# checksum. In 3 and in 4, some settings and parts have a new meaning (see holdfast/runs/meaning_changes.py).
+FORMAT = 4
 CHECKSUM, CHECKSUM_SINCE = "checksum", 3  # the key, and the first format that has it
 
 
@@ -38,11 +38,12 @@ def toml_value(value: Any) -> str:
 
 
 def read_config(path: Path, stored: bool = False) -> dict[str, Any]:
-    """Read the settings in a TOML file; the method of an older format is written with today's names.
+    """Read the settings in a TOML file.
 
     Args:
         path: The file.
-        stored: Whether it is a run's own file, which must be exactly as it was written. A copy may be edited.
+        stored: Whether it is a run's own file, which must be exactly as it was written; part names of format 1 are
+            translated. Any other file may be edited and uses today's names.
 
     Returns:
         The settings by name.
@@ -51,7 +52,7 @@ def read_config(path: Path, stored: bool = False) -> dict[str, Any]:
     for name in values:
         if name not in FIELDS:
             raise unknown("setting", name, FIELDS, f"in {path}")
-    if version < FORMAT and isinstance(values.get("method"), str):
+    if stored and version == 1 and isinstance(values.get("method"), str):
         values["method"] = modern(values["method"])
     return values
 

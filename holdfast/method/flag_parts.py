@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.params import make, one
 from holdfast.method.config import FLAG_PARTS, Config
 from holdfast.method.method import Method
-from holdfast.method.part import parts
+from holdfast.method.part import Part, parts
+
+SGD = "sgd"  # the local optimiser without a part
 
 
 def with_flag_parts(method: Method, config: Config) -> Method:
@@ -14,4 +18,22 @@ def with_flag_parts(method: Method, config: Config) -> Method:
         value = getattr(config, setting)
         if value:
             method = method + known[name](value)  # type: ignore[call-arg]
-    return method
+    optimiser = None if config.optimizer is None else local_optimiser(config.optimizer)
+    return method if optimiser is None else method + optimiser
+
+
+def local_optimiser(text: str) -> Part | None:
+    """Read the setting ``optimizer``: a part that optimises local steps with its parameters, or None for plain SGD.
+
+    >>> str(local_optimiser("momentum(0.5)")), local_optimiser("sgd")
+    ('momentum(beta=0.5)', None)
+    """
+    call = one(text, "local optimiser")
+    if call.name == SGD:
+        if call.args or call.kwargs:
+            raise HoldfastError(f"{SGD} takes no parameters: write {SGD} alone")
+        return None
+    known = {name: part for name, part in parts().items() if "optimise" in part.hooks()}
+    if call.name not in known:
+        raise unknown("local optimiser", call.name, [SGD, *known])
+    return make(known[call.name], call.args, call.kwargs)

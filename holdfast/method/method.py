@@ -13,7 +13,6 @@ from holdfast.core.params import make
 from holdfast.method.model_needs import check_local_batchnorm, check_needs
 from holdfast.method.part import AT_SERVER, SINGLE, Part, parts
 from holdfast.method.recipes import RECIPES
-from holdfast.method.renamed import renamed
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
@@ -57,7 +56,7 @@ class Method:
             elif call.name in known:
                 summed.append(make(known[call.name], call.args, call.kwargs))
             else:
-                raise renamed(call.name) or unknown("method", call.name, {*known, *RECIPES})
+                raise unknown("method", call.name, {*known, *RECIPES})
         return cls(tuple(summed))
 
     def filling(self, hook: str) -> tuple[Part, ...]:
@@ -68,6 +67,11 @@ class Method:
         """Return the part that fills a hook that only one part may fill, or None."""
         filling = self.filling(hook)
         return filling[0] if filling else None
+
+    def with_optimiser_of(self, other: Method) -> Method:
+        """Return this method with another one's local optimiser, unless it has one of its own."""
+        optimiser = other.single("optimise")
+        return self if optimiser is None or self.single("optimise") else self + optimiser
 
     @property
     def uniform(self) -> bool:
@@ -131,7 +135,13 @@ def conflict(first: type[Part], second: type[Part]) -> str | None:
 def why_not_both(first: type[Part], second: type[Part]) -> str | None:
     """Return why two parts cannot be in one sum, or None if they can."""
     shared = [f"both {what}" for hook, what in SINGLE.items() if hook in first.hooks() and hook in second.hooks()]
-    return shared[0] if shared else first.excludes.get(second.name) or second.excludes.get(first.name)
+    excluded = first.excludes.get(second.name) or second.excludes.get(first.name)
+    return shared[0] if shared else excluded or _no_gain(first, second) or _no_gain(second, first)
+
+
+def _no_gain(part: type[Part], optimiser: type[Part]) -> str:
+    """Return why ``part`` needs a ``gain`` that an optimiser does not have; empty if it does not need it, or has it."""
+    return part.needs_gain if "optimise" in optimiser.hooks() and "gain" not in optimiser.hooks() else ""
 
 
 def wrong_order(first: type[Part], second: type[Part]) -> str | None:

@@ -36,6 +36,7 @@ SINGLE = {
     "lr": "set the learning rate",
     "task_loss": "replace the loss",
     "gradient": "decide where the gradient is taken",
+    "optimise": "are local optimisers",
     "aggregate": "aggregate the cohort",
     "server_step": "define the server step",
 }
@@ -44,8 +45,8 @@ AT_SERVER = ("trips", "aggregate", "absorb", "server_step", "tune", "digest")
 SERVER_READS = ("deltas", "sums", "update")
 HOOKS = (
     "init_client", "init_server", "broadcast", "consult", "begin", "epoch", "teachers", "lr", "rate", "task_loss",
-    "penalty", "gradient", "direction", "end", "trips", "aggregate", "absorb", "server_step", "tune", "survey",
-    "digest", "serve",
+    "penalty", "gradient", "direction", "optimise", "gain", "end", "trips", "aggregate", "absorb", "server_step",
+    "tune", "survey", "digest", "serve",
 )  # fmt: skip
 
 
@@ -65,6 +66,7 @@ class Client:
         K: The local steps in the round.
         epochs: The local epochs in the round, the same for every client.
         rated: Whether some part rescales rates, which makes ``eta`` a vector.
+        optimised: Whether the sum has a local optimiser, so that steps are not plain SGD.
         message: This part's broadcast.
         state: This part's state at the client.
         local: This part's scratch for the round.
@@ -76,7 +78,11 @@ class Client:
         epoch: The epoch, from 0.
         rate: The product of all rates; None if no part rescales.
         eta: ``lr * rate``, the factor on the direction.
+        weight: ``eta * gain``, what the step adds to the total weight of the gradients in the delta; ``eta`` without an
+            optimiser, NaN under one that has no ``gain``.
         teacher: The teachers' outputs on this batch.
+        total: In ``end``, for parts that declare ``reads_total``: the sum of ``weight`` over the round's steps; None if
+            every step is plain SGD at the nominal rate, so that it is ``lr * K``.
     """
 
     net: Net
@@ -90,6 +96,7 @@ class Client:
     K: Tensor
     epochs: int
     rated: bool
+    optimised: bool = False
     message: Tensors = field(default_factory=dict)
     state: Tensors = field(default_factory=dict)
     local: Tensors = field(default_factory=dict)
@@ -100,7 +107,9 @@ class Client:
     epoch: Tensor = NONE
     rate: Tensor | None = None
     eta: Tensor = NONE
+    weight: Tensor = NONE
     teacher: dict[str, Out] = field(default_factory=dict)
+    total: Tensor | None = None
 
     @property
     def layout(self) -> Layout:
@@ -228,6 +237,8 @@ class Part(Named):
         accepts_test_data: Whether it has a parameter with which a user may admit the test data as public data.
         excludes: Names of parts that it cannot be summed with, and why.
         follows: Hooks whose other parts must come before it in a sum, and why.
+        reads_total: Whether its ``end`` reads ``c.total``.
+        needs_gain: Why it cannot be summed with a local optimiser that has no ``gain``; empty if it can.
         server_reads: What its hooks at the server read, which decides how much of a large cohort is kept in memory.
             "deltas": every client's delta, all at once. "update": the aggregate and the part's own uploads, but no
             deltas. "sums": likewise, except that ``absorb`` may read deltas, not the aggregate, and adds up over
@@ -242,6 +253,8 @@ class Part(Named):
     accepts_test_data: ClassVar[bool] = False
     excludes: ClassVar[dict[str, str]] = {}
     follows: ClassVar[dict[str, str]] = {}
+    reads_total: ClassVar[bool] = False
+    needs_gain: ClassVar[str] = ""
     server_reads: ClassVar[str] = "deltas"
 
     @property
@@ -360,6 +373,29 @@ class Part(Named):
         """
         raise NotImplementedError
 
+    def optimise(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
+        """Turn the direction into the step of a local optimiser. At most one part, after every ``direction``.
+
+        Where the rate is zero, the step is zero and the new scratch is not kept: frozen coordinates keep their state.
+
+        Args:
+            c: The client.
+            g: The direction that all other parts have made.
+            w: The local model.
+
+        Returns:
+            What ``eta`` multiplies, and the part's new scratch with the names and shapes that ``begin`` gave it.
+        """
+        raise NotImplementedError
+
+    def gain(self, c: Client) -> Tensor:
+        """Return what this step's ``optimise`` would make of a direction that had been 1 in every step so far.
+
+        For a linear optimiser it is the total weight of all directions in this step: 1 for plain SGD. An optimiser that
+        is not linear, such as Adam, does not fill this hook. A number, or a vector if ``c.rated``.
+        """
+        raise NotImplementedError
+
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
         """Finish the local training.
 
@@ -432,11 +468,12 @@ class Part(Named):
         raise NotImplementedError
 
     # -- the sum ------------------------------------------------------------------------------------------
-    def changed_since(self, format: int, empty: bool) -> str | None:
+    def changed_since(self, format: int, method: Method, empty: bool) -> str | None:
         """Return what this part did otherwise in runs of an older format, or None if it has the same meaning today.
 
         Args:
             format: The format of the run's ``config.toml``.
+            method: The whole sum.
             empty: Whether some clients of the run have no samples, or it is not known.
 
         Returns:

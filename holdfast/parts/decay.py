@@ -16,7 +16,8 @@ class Decay(Part):
 
         direction = g + weight * w
 
-    The flag ``--weight-decay`` adds this part at the end of the sum, after ``clip``, as in PyTorch's SGD.
+    The flag ``--weight-decay`` adds this part at the end of the sum, after ``clip``, as in PyTorch's SGD. A
+    local optimiser comes after both.
     """
 
     name = "decay"

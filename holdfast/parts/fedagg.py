@@ -42,6 +42,9 @@ class FedAgg(Part):
     before, which is Eq. 11 as printed. Run to convergence, both give the rate zero: all clients move along the same
     phi1, so their paths coincide with phi2, and the sweeps shrink the rates. Its gradients are those of the plain
     cross-entropy. For simulation only.
+
+    With a local optimiser, the rate multiplies its steps rather than gradients: phi1[l] is then the sum of an epoch's
+    steps, which is the distance covered divided by the rate. ``fixed_point`` does not know these steps and is refused.
     """
 
     name = "fedagg"
@@ -67,6 +70,17 @@ class FedAgg(Part):
             raise HoldfastError(
                 f"fedagg: the nominal rate lr={config.lr:g} is outside [min_rate, max_rate] = [{self.min_rate:g}, "
                 f"{self.max_rate:g}]; change lr, or widen the range"
+            )
+        optimiser = method.single("optimise")
+        if optimiser is not None and self.mode == "fixed_point":
+            raise HoldfastError(
+                f"fedagg: mode=fixed_point derives its rates from plain gradients, not from the steps of "
+                f"{optimiser.name}; use mode=feedback, or leave {optimiser.name} out"
+            )
+        if optimiser is not None and self.min_rate == 0:
+            raise HoldfastError(
+                f"fedagg: min_rate must be above 0 with {optimiser.name}, whose steps cannot be seen at rate 0; "
+                "raise min_rate"
             )
 
     # -- feedback: the last round's gradients are broadcast -----------------------------------------------
@@ -97,16 +111,17 @@ class FedAgg(Part):
         scratch = {"eta": c.lr}
         if self.mode == "feedback":
             scratch |= {"sum": c.zeros(), "phi1": c.w0.new_zeros(c.epochs, len(c.w0))}
+            scratch |= {"start": c.w0} if c.optimised else {}
         return scratch
 
     def epoch(self, c: Client, w: Tensor) -> Tensors:
         if self.mode == "fixed_point":
             return {"eta": self._clip(c.message["eta"][c.epoch])}
-        done = self._with_sum(c, c.epoch - 1)
+        done = self._with_sum(c, w, c.epoch - 1)
         eta = c.lr
         if "phi1" in c.message:
             eta = self._clip(tail_rate(c.message["phi1"], w - c.w0, c.lr, self.alpha, c.epoch))
-        return {"eta": eta, "sum": torch.zeros_like(w), "phi1": done}
+        return {"eta": eta, "sum": torch.zeros_like(w), "phi1": done} | ({"start": w} if c.optimised else {})
 
     def lr(self, c: Client) -> Tensor:
         return c.local["eta"]
@@ -120,12 +135,13 @@ class FedAgg(Part):
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
         if self.mode == "fixed_point":
             return {}, {}
-        return {"phi1": self._with_sum(c, torch.tensor(c.epochs - 1, device=w.device))}, {}
+        return {"phi1": self._with_sum(c, w, torch.tensor(c.epochs - 1, device=w.device))}, {}
 
-    def _with_sum(self, c: Client, epoch: Tensor) -> Tensor:
-        """Return the epochs' sums, with the sum of the epoch that just ended in its row."""
+    def _with_sum(self, c: Client, w: Tensor, epoch: Tensor) -> Tensor:
+        """Return the epochs' sums, with the sum of the epoch that just ended, at the model ``w``, in its row."""
         row = torch.arange(c.epochs, device=c.w0.device)[:, None] == epoch
-        return torch.where(row, c.local["sum"], c.local["phi1"])
+        sum = (c.local["start"] - w) / c.local["eta"] if c.optimised else c.local["sum"]
+        return torch.where(row, sum, c.local["phi1"])
 
     def _clip(self, eta: Tensor) -> Tensor:
         return eta.clamp(self.min_rate, self.max_rate)

@@ -16,11 +16,12 @@ class FedCM(Part):
     """Client-level momentum (Alg. 2 of the paper):
 
         direction = alpha * g + (1 - alpha) * D
-        D  <-  -update / mean_i(sum_k eta_k)
+        D  <-  -update / mean_i(sum_k eta_k * gain_k)
 
     ``D`` is the last global update expressed as a gradient. For plain SGD its denominator is ``lr * K`` of the round it
-    came from. With rescaled rates or unequal K, it is the cohort's mean of the rates applied, per coordinate. D is zero
-    in the first round, and for every coordinate that no client moved.
+    came from. With rescaled rates or unequal K, it is the cohort's mean of the rates applied, per coordinate. A local
+    optimiser multiplies a constant direction by its gain, so it counts too; one without a gain, such as Adam, is
+    refused. D is zero in the first round, and for every coordinate that no client moved.
     """
 
     name = "fedcm"
@@ -28,6 +29,7 @@ class FedCM(Part):
     group = "baseline"
     summary = "Mixes the last update into local steps"
     server_reads = "update"
+    needs_gain = "fedcm divides updates by the weight of their gradients, which only linear optimisers have"
 
     alpha: float = param(0.1, "weight of the client's own gradient; 1 is FedAvg", above=0, high=1)
 
@@ -42,7 +44,7 @@ class FedCM(Part):
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
         mixed = self.alpha * g + (1 - self.alpha) * c.message["D"]
-        return mixed, {"eta": c.local["eta"] + c.eta}
+        return mixed, {"eta": c.local["eta"] + c.weight}
 
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
         return {"eta": c.local["eta"]}, {}

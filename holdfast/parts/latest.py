@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from holdfast.core.params import param
 from holdfast.method.part import Client, Part, Round, Tensors
+
+if TYPE_CHECKING:
+    from holdfast.method.method import Method
 
 
 @dataclass(frozen=True)
@@ -51,5 +55,5 @@ class Latest(Part):
     def serve(self, s: Tensors, w: Tensor) -> Tensor:
         return s["mean"]
 
-    def changed_since(self, format: int, empty: bool) -> str | None:
+    def changed_since(self, format: int, method: Method, empty: bool) -> str | None:
         return "latest counted clients without samples" if format < 3 and self.of == "all" and empty else None

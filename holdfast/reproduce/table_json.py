@@ -95,7 +95,7 @@ def cell_from_json(raw: Mapping[str, Any], measure: str, version: int = FORMAT) 
     if "seeds" in raw:
         ours = None if raw.get("ours") is None else Spread(**raw["ours"])
         runs = CellRuns(**{**first, **{k: v for k, v in raw.items() if k in names}, "ours": ours})
-    if version < FORMAT:
+    if version < 3:  # a part had another name
         cell["method"] = modern(cell["method"])
         runs = runs and renamed_runs(runs, cell["method"])
     return CellRecord(**cell, runs=runs)

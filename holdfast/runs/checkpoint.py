@@ -90,7 +90,7 @@ def load(folder: Path, server: Server, clients: ClientStates) -> int:
 
     def read(name: str, checksum: int) -> tuple[Tensors, bool]:
         flat = {k: t.to(device) for k, t in _read(folder / name, checksum, path, manifests).items()}
-        today = {_todays_name(k): t for k, t in flat.items()} if manifest.format < FORMAT else flat
+        today = {_todays_name(k): t for k, t in flat.items()} if manifest.format == 1 else flat
         return today, today.keys() != flat.keys()
 
     for name, checksum in manifest.server.items():
@@ -141,7 +141,7 @@ def _free_form(server: Server) -> frozenset[str]:
 
 
 def _todays_name(key: str) -> str:
-    """Rename ``part/name`` if the part had another name in an earlier version."""
+    """Rename ``part/name`` of format 1 if the part had another name then."""
     part, slash, name = key.partition("/")
     return RENAMED.get(part, part) + slash + name
 

@@ -57,7 +57,7 @@ def changed_meaning(folder: RunFolder, config: Config, method: Method) -> str | 
         return None
     settings = [c.before for c in CHANGES if version < c.format and c.applies(config)]
     empty = _may_have_empty_clients(folder)
-    parts = [before for part in method.parts if (before := part.changed_since(version, empty))]
+    parts = [before for part in method.parts if (before := part.changed_since(version, method, empty))]
     return next(iter(settings + parts), None)
 
 

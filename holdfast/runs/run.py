@@ -162,7 +162,8 @@ def _play(trainer: Trainer, options: RunOptions) -> Result:
         score = trainer.evaluate()
     summary = _summary(trainer, history, folder) | _by_class(score)
     if config.personal and finished and isinstance(trainer, Simulation):
-        summary |= personalise(trainer, with_flag_parts(TUNED[config.personal_what], config))
+        tuning = with_flag_parts(TUNED[config.personal_what], config).with_optimiser_of(trainer.method)
+        summary |= personalise(trainer, tuning)
     if folder is not None and finished and not folder.finished:
         folder.finish(summary)
     return Result(config, history, summary, trainer.served_net, trainer.server.served(), score)

@@ -65,7 +65,8 @@ class Simulation(Trainer):
     def _build_engines(self) -> None:
         """Build an engine for local training and one for each further trip."""
         config, device = self.config, self.net.device.type
-        outings = [(self.method, config.passes), *((Method(trip.sum), trip.epochs) for _, trip in self.trips)]
+        again = [(Method(trip.sum).with_optimiser_of(self.method), trip.epochs) for _, trip in self.trips]
+        outings = [(self.method, config.passes), *again]
         trainings = [
             LocalTraining(self.net, method, self.federation, config.seed, epochs, number)
             for number, (method, epochs) in enumerate(outings)

@@ -28,7 +28,7 @@ from holdfast.method.config import FIELDS
 LINEAR = 64 * 10 + 10  # parameters of the linear model on 8x8 digits
 MLP = (64 * 200 + 200) + (200 * 200 + 200) + (200 * 10 + 10)
 NAMED = """fedavg fedprox feddyn scaffold fedcm fedsam mofedsam fedlc moon fedbug fednova fedavgm fedadam fedadagrad
-fedyogi fedexp prox sam nova normalized mean clip decay"""
+fedyogi fedexp prox sam nova normalized mean clip decay momentum adam adamw"""
 
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -96,7 +96,8 @@ EVERY: dict[str, tuple[str, bool]] = {
     "method": ("prox(0.5)", True), "data": ("digits()", False), "data_dir": ("nowhere", False), "split": ("iid", True),
     "clients": ("7", True), "cohort": ("3", True), "participation": ("0.4", True), "model": ("mlp(4)", True),
     "head": ("head", False), "epochs": ("2", True), "steps": ("3", True), "batch": ("7", True), "lr": ("0.2", True),
-    "lr_decay": ("0.5", True), "weight_decay": ("0.3", True), "clip": ("0.1", True), "server_lr": ("0.5", True),
+    "lr_decay": ("0.5", True), "weight_decay": ("0.3", True), "clip": ("0.1", True), "optimizer": ("adam", True),
+    "server_lr": ("0.5", True),
     "rounds": ("2", False), "seed": ("1", True), "public": ("0.2", True), "augment": ("", True),
     "eval_every": ("3", False), "checkpoint_every": ("2", False), "engine": ("vector", False), "slice": ("1", False),
     "device": ("cpu", False), "precision": ("fp64", False),
@@ -259,7 +260,8 @@ def test_methods_lists_every_name_with_sum_hooks_and_paper():
     assert rows["mofedsam"]["sum"] == "fedcm+sam"
     assert rows["fedavg"]["hooks"] == []
     assert rows["fedbug"]["hooks"] == ["rate"]
-    assert rows["fednova"]["hooks"] == ["aggregate"]
+    assert rows["fednova"]["hooks"] == ["end", "aggregate"]
+    assert rows["momentum"]["hooks"] == ["init_client", "begin", "optimise", "gain", "end"]
     assert set(rows["mofedsam"]["hooks"]) == {*rows["fedcm"]["hooks"], *rows["sam"]["hooks"]}
     assert {"init_client", "init_server", "broadcast", "direction", "end", "absorb"} <= set(rows["scaffold"]["hooks"])
     listed, verbose = good("methods").out, good("methods", "--verbose").out
@@ -276,7 +278,7 @@ def test_the_list_of_methods_fits_a_screen():
     """In a process of its own, since other tests define parts."""
     command = [sys.executable, "-m", "holdfast", "methods"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert len(lines) <= 46
+    assert len(lines) <= 49
     assert max(map(len, lines)) <= 80
     headings = [line for line in lines[:-1] if not line.startswith(" ")]
     assert headings == ["The five papers", "Baselines", "Building blocks"]
@@ -310,12 +312,14 @@ def test_the_page_of_fedbug():
 
 def test_a_page_says_what_cannot_be_summed():
     (part,) = good("methods", "nova", "--json").json["parts"]
-    assert {"normalized", "mean"} <= part["cannot_be_summed_with"].keys()
+    assert {"normalized", "mean", "adam", "adamw"} <= part["cannot_be_summed_with"].keys()
+    assert "momentum" not in part["cannot_be_summed_with"]
     assert "prox" not in part["cannot_be_summed_with"]
     page = " ".join(good("methods", "fednova").out.split())
     why = "both aggregate the cohort"
     assert part["cannot_be_summed_with"]["normalized"] == why
-    assert f"cannot be summed with: mean: {part['cannot_be_summed_with']['mean']} normalized: {why}" in page
+    others = part["cannot_be_summed_with"]
+    assert f"adamw: {others['adamw']} mean: {others['mean']} normalized: {why}" in page
 
 
 def test_a_page_says_what_must_come_before():

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from helpers.commands import call, good
+from helpers.commands import good
 from helpers.comparisons import stamps
 from helpers.places import ROOT
 from helpers.studies import study, typed, write
@@ -88,9 +88,15 @@ def test_the_report_of_an_old_comparison(old: Path) -> None:
     assert "momentum" not in text.partition("<script>")[0]
 
 
-def test_an_old_name_is_refused_in_a_new_command(old: Path) -> None:
-    said = call("compare", "fedavg", "momentum(0.2)", "--out", str(old))
-    assert (said.code, said.err) == (2, "holdfast: unknown method 'momentum': it is now called fedcm\n")
+def test_an_old_name_has_its_new_meaning_in_a_new_command(old: Path) -> None:
+    """The folder holds fedcm(0.2), which was called momentum(0.2). Today this is the local optimiser."""
+    result = holdfast.compare([*METHODS, "momentum(0.2)"], out=old, **SETTINGS)
+    assert [e["method"] for e in result.entries] == [*METHODS, "momentum(0.2)"]
+    assert folders(old) == ["fedavg", "fedcm", "fedcm-0.2", "momentum-0.2", "scaffold"]
+    by_name = {e["method"]: e["accuracy"]["final"]["values"] for e in result.entries}
+    alone = holdfast.run("momentum(0.2)", **{k: v for k, v in SETTINGS.items() if k != "seeds"})
+    assert by_name["momentum(0.2)"][0] == alone.history[-1].test_accuracy
+    assert by_name["momentum(0.2)"] != by_name["fedcm(0.2)"]
 
 
 def old_study() -> dict[str, Any]:

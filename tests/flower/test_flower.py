@@ -32,6 +32,8 @@ METHODS = {
     "fnr(epochs=2)": {"public": 0.05},
     "fedmrur": {},
     "moon+ccvr": {},
+    "nova+fedbug(0.4)+momentum(0.5, keep=true)": {"lr": 0.02},
+    "fnr(epochs=2)+scaffold": {"public": 0.05, "optimizer": "adam(keep=true)", "lr": 0.01},
     "prox+fedavgm": {"split": "dirichlet(0.5)+noise(0.5)", "clip": 5.0, "weight_decay": 1e-4},
 }
 

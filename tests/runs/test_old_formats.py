@@ -52,7 +52,7 @@ def test_a_resumed_run_is_of_the_new_format(name: str, tmp_path: Path):
     folder = copied(name, tmp_path)
     holdfast.run(out=folder, resume=True)
     config = tomllib.loads((folder / "config.toml").read_text())
-    assert (config["format"], config["method"]) == (3, RUNS[name])
+    assert (config["format"], config["method"]) == (4, RUNS[name])
     manifest = json.loads(max((folder / "checkpoint").glob("round-*.json")).read_text())
     assert manifest["format"] == 3
     server = load_file(folder / "checkpoint" / next(iter(manifest["server"])))
@@ -67,10 +67,26 @@ def test_the_old_folders_are_of_the_old_format():
     assert "momentum/D" in load_file(newest)
 
 
-def test_the_old_name_is_answered_with_the_new_one():
-    with pytest.raises(HoldfastError) as error:
-        holdfast.run("momentum(0.2)")
-    assert str(error.value) == "unknown method 'momentum': it is now called fedcm"
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_only_the_first_format_used_the_old_name(version: int, tmp_path: Path):
+    """Since then, momentum names the local optimiser, in stored runs too."""
+    settings = {"rounds": 2, "epochs": 1, "model": "linear", "clients": 4, "precision": "fp64", "lr": 0.05}
+    sums = "momentum(0.5, keep=true)", "fedcm(0.5)"
+    folder, counter = tmp_path / "run", iter(range(2))
+    holdfast.run(sums[0], out=folder, stop=lambda: next(counter) == 0, **settings)
+    aged(folder, version)
+    resumed = holdfast.run(out=folder, resume=True)
+    whole, other = (holdfast.run(sum, **settings) for sum in sums)
+    assert resumed.config.method == sums[0]
+    assert torch.equal(resumed.w, whole.w)
+    assert not torch.equal(resumed.w, other.w)
+
+
+def test_a_file_of_the_user_uses_the_names_of_today(tmp_path: Path):
+    file, out = tmp_path / "my.toml", tmp_path / "run"
+    file.write_text('method = "momentum(0.5)"\nrounds = 1\nepochs = 1\nmodel = "linear"\nclients = 4\n')
+    assert call("run", "--config", str(file), "--out", str(out), "--quiet").code == 0
+    assert tomllib.loads((out / "config.toml").read_text())["method"] == "momentum(0.5)"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +120,7 @@ def test_states_that_the_method_does_not_have_are_refused(change, message, tmp_p
     assert str(error.value) == f"{path} {message}: resume with the method it was started with"
 
 
-@pytest.mark.parametrize(("file", "number"), [("config.toml", 4), ("checkpoint", 4)])
+@pytest.mark.parametrize(("file", "number"), [("config.toml", 5), ("checkpoint", 4)])
 def test_a_newer_format_is_refused(file: str, number: int, tmp_path: Path):
     folder = copied("scaffold", tmp_path)
     path = folder / file
@@ -160,8 +176,9 @@ def test_an_old_run_with_participation_is_refused(version: int, tmp_path: Path):
     assert call("run", "--resume", "--out", str(folder)).code == 2
 
 
-def test_a_run_of_today_with_participation_resumes(tmp_path: Path):
-    folder = participating(copied("scaffold", tmp_path), 3)
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_run_of_today_with_participation_resumes(version: int, tmp_path: Path):
+    folder = participating(copied("scaffold", tmp_path), version)
     assert len(holdfast.run(out=folder, resume=True).history) == 6
 
 
@@ -197,6 +214,20 @@ def test_an_old_run_with_latest_is_refused_if_a_client_is_empty(clients: int, sp
         assert str(error.value) == refusal(folder, LATEST)
     else:
         assert torch.equal(holdfast.run(out=folder, resume=True).w, holdfast.run("latest", **settings).w)
+
+
+@pytest.mark.parametrize(("method", "changed"), [("nova", False), ("nova+fedbug", True), ("fedagg+nova", True)])
+def test_an_old_run_with_nova_is_refused_if_rates_were_rescaled(method: str, changed: bool, tmp_path: Path):
+    settings = {"clients": 6, "cohort": 2, "rounds": 3, "epochs": 1, "model": "linear"}
+    folder, counter = tmp_path / "stopped", iter(range(3))
+    holdfast.run(method, out=folder, stop=lambda: next(counter) == 1, **settings)
+    aged(folder, 3)
+    if changed:
+        with pytest.raises(HoldfastError) as error:
+            holdfast.run(out=folder, resume=True)
+        assert str(error.value) == refusal(folder, "nova counted local steps, whatever their rates")
+    else:
+        assert torch.equal(holdfast.run(out=folder, resume=True).w, holdfast.run(method, **settings).w)
 
 
 def test_a_folder_that_does_not_say_who_is_empty_is_refused(tmp_path: Path):

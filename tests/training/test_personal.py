@@ -171,3 +171,24 @@ def test_fedbabu_is_made_for_it():
     settings = {"split": "dirichlet(0.1)", "rounds": 4, "epochs": 2, "model": "mlp(32)", "personal": 3}
     summary = run("fedbabu", **settings).summary
     assert summary["personal_accuracy"] > summary["global_on_mix"] + 0.05
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "tuned"),
+    [
+        ("scaffold+momentum(0.5)", {}, "only-head + momentum(beta=0.5)"),
+        ("scaffold", {"optimizer": "adam(keep=true)", "clip": 1.0}, "only-head + clip(norm=1.0) + adam(keep=true)"),
+        ("scaffold", {}, "only-head"),
+    ],
+)
+def test_copies_have_the_local_optimiser_of_the_run(method, flags, tuned, monkeypatch):
+    seen = []
+
+    def recorded(simulation, method):
+        seen.append(str(method))
+        return personalise(simulation, method)
+
+    monkeypatch.setattr("holdfast.runs.run.personalise", recorded)
+    summary = run(method, FEDERATION, mlp(), **(SETTINGS | {"personal": 2, "lr": 0.05} | flags)).summary
+    assert seen == [tuned]
+    assert all(0 <= summary[key] <= 1 for key in KEYS)
