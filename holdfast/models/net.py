@@ -47,6 +47,7 @@ class Net:
     """Any ``nn.Module`` that ends in a linear head, as a function of a vector. The module is copied.
 
     Attributes:
+        module: An untouched copy of the module.
         layout: The names of the vector's slices.
         initial: The vector of the module's own weights.
         head: The module whose output is the model's output; its input are the features.
@@ -89,6 +90,7 @@ class Net:
         refuse_running_statistics(module)
         refuse_frozen_parameters(module)
         refuse_unsupported_dropout(module)
+        self.module = copy.deepcopy(module)
         body = _with_keyed_dropout(copy.deepcopy(module)).eval().to(self.device, self.dtype)
         trial = run_two_samples(body, torch.zeros((2, *shape), device=self.device, dtype=self.dtype), classes)
         self.head, self.footprint = find_head(body, trial, head), trial.activations

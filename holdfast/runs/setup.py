@@ -104,13 +104,31 @@ def check_together(
         The method with the parts that flags stand for, and the network on its device.
     """
     method = with_flag_parts(method, config)
-    device = pick_device(config.device)
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
+    net = network(config, federation, model, pick_device(config.device))
+    if federation.leaks and not any(part.accepts_test_data for part in method.parts):
+        raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
+    method.check(config, net, federation)
+    return method, net
+
+
+def network(config: Config, federation: Federation, model: nn.Module | None, device: torch.device) -> Net:
+    """Build the network of a run.
+
+    Args:
+        config: The run.
+        federation: Says what the samples look like; it may have none.
+        model: The user's own module; by default the one that the config names.
+        device: Where it runs.
+
+    Returns:
+        The network.
+    """
     module = model if model is not None else make(config.model, federation.shape, federation.classes, config.seed)
-    net = Net(
+    return Net(
         module,
         federation.shape,
         federation.classes,
@@ -118,10 +136,6 @@ def check_together(
         device=device,
         precision=config.precision,
     )
-    if federation.leaks and not any(part.accepts_test_data for part in method.parts):
-        raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
-    method.check(config, net, federation)
-    return method, net
 
 
 def settings_of_objects(

@@ -22,8 +22,8 @@ from helpers.commands import TINY, Said, call, config, facts, good, lines
 from holdfast.cli.data import command as data_command
 from holdfast.cli.main import COMMANDS
 from holdfast.cli.run import show
-from holdfast.cli.run_progress import RunProgress
 from holdfast.method.config import FIELDS
+from holdfast.runs.run_progress import RunProgress
 
 LINEAR = 64 * 10 + 10  # parameters of the linear model on 8x8 digits
 MLP = (64 * 200 + 200) + (200 * 200 + 200) + (200 * 10 + 10)
