@@ -16,8 +16,8 @@ from holdfast.method.config import Config
 from holdfast.runs.folder import RunFolder, folder_for
 
 if TYPE_CHECKING:
-    from holdfast.runs.run import Result
     from holdfast.runs.run_progress import RunProgress
+    from holdfast.runs.run_result import Result
 
 
 @click.command("run")

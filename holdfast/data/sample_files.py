@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,19 +85,16 @@ def _table(path: Path) -> np.ndarray:
             rows = [row for row in csv.reader(file) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise HoldfastError(f"{path} is not a CSV file in UTF-8: convert it") from error
-    if rows and not all(map(_is_number, rows[0])) and not any(map(_is_number, rows[0])):
+    if rows and not any(map(_is_number, rows[0])):
         rows = rows[1:]
     for number, row in enumerate(rows):
         if len(row) != len(rows[0]):
-            raise HoldfastError(
-                f"{path}: sample {number} has {len(row)} columns and sample 0 has {len(rows[0])}: fix it"
-            )
+            columns = f"{len(row)} columns and sample 0 has {len(rows[0])}"
+            raise HoldfastError(f"{path}: sample {number} has {columns}: give all the same number")
         bad = [cell for cell in row if not _is_number(cell)]
         if bad:
-            raise HoldfastError(f"{path}: sample {number} has {bad[0]!r} where a number is expected: fix it")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return np.array(rows, dtype=np.float64).reshape(len(rows), -1 if rows else 0)
+            raise HoldfastError(f"{path}: sample {number} has {bad[0]!r} where a number is expected: correct it")
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
 
 
 def _is_number(text: str) -> bool:

@@ -39,7 +39,8 @@ from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
-from holdfast.runs.run_result import Result, run
+from holdfast.runs.run import run
+from holdfast.runs.run_result import Result
 from holdfast.runs.setup import RunSetup, arithmetic, pick_device
 from holdfast.training.round import Trainer
 

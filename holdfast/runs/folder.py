@@ -87,10 +87,7 @@ class RunFolder:
 
     def describe(self, federation: Federation, net: Net) -> None:
         """Keep who holds what for the report, and what the model is called with: the data may be gone later."""
-        from holdfast.runs.model_facts import (
-            facts_of,
-            to_text,
-        )  # here, so that commands that do not train start quickly
+        from holdfast.runs.model_facts import facts_of, to_text  # here, so that other commands start quickly
 
         found: dict[str, Any] = {"classes": list(federation.data.classes)}
         if federation.clients <= LISTED:

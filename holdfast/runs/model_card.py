@@ -100,17 +100,16 @@ def _cell(text: str) -> str:
 def described_inputs(facts: ModelFacts) -> str:
     """Describe the inputs in words, such as ``uint8 [n, 1, 8, 8]``."""
     texts = [f"{i.dtype} [{', '.join(['n', *map(str, i.shape)])}]" for i in facts.inputs]
-    return (
-        ", ".join(f"{i.name}: {text}" for i, text in zip(facts.inputs, texts, strict=True)) if texts[1:] else texts[0]
-    )
+    if len(texts) == 1:
+        return texts[0]
+    return ", ".join(f"{i.name}: {text}" for i, text in zip(facts.inputs, texts, strict=True))
 
 
 def loading(facts: ModelFacts, format: str) -> str:
     """Return the lines of Python that load an exported model and call it with raw inputs."""
     names = [i.name if i.name.isidentifier() else f"x{i.name}" for i in facts.inputs]
-    prepare = [
-        f"{name} = {name}.float() / 255\n" for name, i in zip(names, facts.inputs, strict=True) if i.dtype == "uint8"
-    ]
+    pixels = [name for name, i in zip(names, facts.inputs, strict=True) if i.dtype == "uint8"]
+    prepare = [f"{name} = {name}.float() / 255\n" for name in pixels]
     if facts.mean:
         axes = "".join(", 1" for _ in facts.inputs[0].shape[1:])
         for key in ("mean", "std"):
@@ -125,9 +124,7 @@ def loading(facts: ModelFacts, format: str) -> str:
 
 def _note(format: str) -> str:
     if format == "safetensors":
-        return (
-            "The file has the weights alone; its metadata and `model.json` have the normalisation and the class names."
-        )
+        return "The file has the weights; its metadata and `model.json` have the normalisation and the class names."
     scaled = "The model scales and normalises raw inputs itself. It returns logits; their softmax is the probabilities."
     more = " `weights.pt` has the weights alone, without the normalisation, for the class that was trained."
     return scaled + (more if format == "torch" else "")

@@ -106,7 +106,7 @@ def _typed(what: str, x: Tensor, expected: InputFacts) -> Tensor:
         return x.to(expected.kind)
     if x.dtype == torch.uint8 and x.dim() > 2:
         raise HoldfastError(
-            f"{what} is uint8, but the training data was {expected.dtype}: convert it to the numbers that were used there"
+            f"{what} is uint8, but the training data was {expected.dtype}: convert it to the same numbers"
         )
     return x.to(expected.kind)
 
@@ -118,9 +118,7 @@ def _pixels(what: str, x: Tensor) -> Tensor:
     low, high = float(x.min()), float(x.max())
     if not x.is_floating_point():
         if low < 0 or high > 255:
-            raise HoldfastError(
-                f"{what} has pixels from {low:g} to {high:g}, expected whole numbers from 0 to 255; scale it"
-            )
+            raise HoldfastError(f"{what} has pixels from {low:g} to {high:g}, expected 0 to 255; scale it")
         return x.to(torch.uint8)
     if high > BRIGHTEST:
         raise HoldfastError(

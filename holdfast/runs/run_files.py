@@ -16,10 +16,11 @@ SPLIT = "split.json"  # the names of the classes, and how many samples of each e
 MODEL_FACTS = "model.json"  # what the trained model is called with, and the meaning of its outputs
 EXPORT = "export"  # where the trained model is exported to, a folder per format, unless the user chooses another
 PATTERNS = (
-    CONFIG, HISTORY, SUMMARY, DIVERGED, SPLIT, MODEL_FACTS, LOCK, "report.html", "report_files/*.png", "report_files/*.svg",
-    f"{CHECKPOINT}/round-[0-9]*.json", f"{CHECKPOINT}/server-[0-9]*.safetensors",
+    CONFIG, HISTORY, SUMMARY, DIVERGED, SPLIT, MODEL_FACTS, LOCK, "report.html", "report_files/*.png",
+    "report_files/*.svg", f"{CHECKPOINT}/round-[0-9]*.json", f"{CHECKPOINT}/server-[0-9]*.safetensors",
     f"{CHECKPOINT}/client-[0-9]*.safetensors", f"{FLOWER}/*.log", f"{FLOWER}/node*/*/client-[0-9]*.safetensors",
-    f"{EXPORT}/*/model.*", f"{EXPORT}/*/weights.pt", f"{EXPORT}/*/README.md", "tensorboard/events.out.tfevents.*", "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*",
+    f"{EXPORT}/*/model.*", f"{EXPORT}/*/weights.pt", f"{EXPORT}/*/README.md", "tensorboard/events.out.tfevents.*",
+    "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*",
 )  # fmt: skip
 
 

@@ -87,7 +87,8 @@ class Result:
         ``x`` are raw inputs: arrays, tensors or lists like those that the data set was made of. They are scaled and
         normalised as in training.
         """
-        return self.predict_proba(x).argmax(1)
+        best: np.ndarray = self.predict_proba(x).argmax(1)
+        return best
 
     def predict_proba(self, x: Any) -> np.ndarray:
         """Return the probability of every class for every sample, [n, classes]; ``x`` are raw inputs."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +41,7 @@ class RawModel(nn.Module):
     def prepare(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Turn raw inputs into those of the model behind it."""
         ready = [self._scaled(x) for x in inputs]
-        if self.mean is not None:
+        if isinstance(self.mean, Tensor) and isinstance(self.std, Tensor):
             ready[0] = (ready[0] - self.mean) / self.std
         return ready
 
@@ -61,16 +60,11 @@ def loaded(net: Net, state: Mapping[str, Tensor]) -> nn.Module:
 
 def full_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the state that a module loads: every name of a shared tensor, and no buffer that is not kept."""
-    places: list[Any] = [*module.named_parameters(remove_duplicate=False)]
-    places += module.named_buffers(remove_duplicate=False)
-    first: dict[int, str] = {}
-    for name, tensor in places:
-        if name in state:
-            first.setdefault(id(tensor), name)
-    source = {name: first[id(tensor)] for name, tensor in places if id(tensor) in first}
-    return {
-        name: state[source.get(name, name)].clone() for name in module.state_dict() if source.get(name, name) in state
-    }
+    parameters, buffers = (named(remove_duplicate=False) for named in (module.named_parameters, module.named_buffers))
+    places = [(name, id(tensor)) for name, tensor in [*parameters, *buffers]]
+    known = {tensor: name for name, tensor in reversed(places) if name in state}
+    source = {name: known[tensor] for name, tensor in places if tensor in known}
+    return {name: state[source[name]].clone() for name in module.state_dict() if name in source}
 
 
 def logits_of(raw: RawModel, stored: Sequence[Tensor], device: torch.device) -> Tensor:
