@@ -33,6 +33,9 @@ def from_arrays(
 ) -> DataSet:
     """Make a data set from numpy arrays, torch tensors or lists.
 
+    By default inputs are normalised: the model is trained on ``(x - mean) / std``, so that a module called directly
+    expects such inputs. ``Result.predict`` takes raw inputs and normalises them, and so do exported models.
+
     Args:
         x: Inputs: images [n, height, width] or [n, channels, height, width], or rows [n, features].
         y: Labels: integers from 0, or strings.
@@ -46,7 +49,7 @@ def from_arrays(
         share: The share of every class to hold out where there is no test set.
         mean: The mean per channel or feature; by default that of the training data.
         std: The standard deviation per channel or feature; by default that of the training data.
-        normalise: Whether to normalise inputs by ``mean`` and ``std``.
+        normalise: Whether to normalise inputs by ``mean`` and ``std``; if not, the model is trained on raw inputs.
 
     Returns:
         The checked data set.
