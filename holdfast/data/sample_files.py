@@ -87,6 +87,8 @@ def _table(path: Path) -> np.ndarray:
         raise HoldfastError(f"{path} is not a CSV file in UTF-8: convert it") from error
     if rows and not any(map(_is_number, rows[0])):
         rows = rows[1:]
+    if not rows:
+        raise HoldfastError(f"{path} has no rows of numbers: give one per sample")
     for number, row in enumerate(rows):
         if len(row) != len(rows[0]):
             columns = f"{len(row)} columns and sample 0 has {len(rows[0])}"
@@ -94,7 +96,7 @@ def _table(path: Path) -> np.ndarray:
         bad = [cell for cell in row if not _is_number(cell)]
         if bad:
             raise HoldfastError(f"{path}: sample {number} has {bad[0]!r} where a number is expected: correct it")
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(rows[0]) if rows else 0)
+    return np.array(rows, dtype=np.float64)
 
 
 def _is_number(text: str) -> bool:

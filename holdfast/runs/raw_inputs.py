@@ -28,12 +28,23 @@ def stored_inputs(x: Any, facts: ModelFacts) -> list[Tensor]:
     Returns:
         The tensors of the samples, in the order of ``facts.inputs``.
     """
-    found = [_stored(f"x[{name!r}]", v, i) for name, v, i in _pieces(x, facts)] if facts.form != TENSOR else []
-    found = found or [_stored("x", x, facts.inputs[0])]
+    if facts.form == TENSOR:
+        return [_stored("x", _single(x), facts.inputs[0])]
+    found = [_stored(f"x[{name!r}]", v, i) for name, v, i in _pieces(x, facts)]
     if len({len(t) for t in found}) > 1:
         lengths = ", ".join(str(len(t)) for t in found)
         raise HoldfastError(f"the inputs have {lengths} samples; give as many of each")
     return found
+
+
+def _single(x: Any) -> Any:
+    """Refuse a dictionary where one array is expected."""
+    if isinstance(x, Mapping):
+        keys = ", ".join(map(str, x))
+        raise HoldfastError(
+            f"x has the keys {keys}, but the model takes one array: give that alone, or call it x in a .npz file"
+        )
+    return x
 
 
 def _pieces(x: Any, facts: ModelFacts) -> list[tuple[Any, Any, InputFacts]]:
@@ -41,9 +52,10 @@ def _pieces(x: Any, facts: ModelFacts) -> list[tuple[Any, Any, InputFacts]]:
     names = [i.name for i in facts.inputs]
     if facts.form == DICT:
         if not isinstance(x, Mapping) or {*x} != {*names}:
-            given = f"the keys {', '.join(map(str, x))}" if isinstance(x, Mapping) else f"a {type(x).__name__}"
-            raise HoldfastError(f"x is {given}, expected a dictionary with the keys {', '.join(names)}; give that")
+            given = f"the keys {', '.join(map(str, x))}" if isinstance(x, Mapping) else f"the type {type(x).__name__}"
+            raise HoldfastError(f"x has {given}, expected a dictionary with the keys {', '.join(names)}; give that")
         return [(i.name, x[i.name], i) for i in facts.inputs]
+    x = tuple(x.values()) if isinstance(x, Mapping) else x
     if not isinstance(x, tuple | list) or len(x) != len(names):
         raise HoldfastError(f"x must be a tuple of {len(names)} inputs, as in the training data; give that")
     return [(number, v, i) for number, (v, i) in enumerate(zip(x, facts.inputs, strict=True))]

@@ -40,7 +40,7 @@ def test_fedavg_alone_learns_non_iid_digits():
     assert said.out == ""
     assert "engine vector: " in " ".join(said.err.split()), "which engine, and why"
     folder = Path("runs/fedavg-digits-001")
-    wanted = {"config.toml", "history.jsonl", "summary.json", "split.json", "checkpoint"}
+    wanted = {"config.toml", "history.jsonl", "summary.json", "split.json", "model.json", "checkpoint"}
     assert {p.name for p in folder.iterdir()} == wanted
     assert config(folder)["data"] == "digits"
     assert config(folder)["split"].startswith("dirichlet")
