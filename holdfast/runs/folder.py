@@ -93,7 +93,7 @@ class RunFolder:
         if federation.clients <= LISTED:
             found["counts"] = federation.deal.counts(federation.data.y.cpu().numpy(), federation.classes).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")
-        write_atomically(self.path / MODEL_FACTS, to_text(facts_of(federation.data, net.module)))
+        write_atomically(self.path / MODEL_FACTS, to_text(facts_of(federation, net.module)))
 
     def stored(self) -> Config:
         """Return the config of the run that is here."""

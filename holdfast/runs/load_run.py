@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,10 @@ from holdfast.runs import checkpoint
 from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history, summarize
-from holdfast.runs.model_facts import ModelFacts, facts_of, read_facts, without_samples
+from holdfast.runs.model_facts import ModelFacts, facts_of, read_facts, stand_in
 from holdfast.runs.run_files import CONFIG, HISTORY
 from holdfast.runs.run_result import Result
-from holdfast.runs.setup import arithmetic, network, pick_device, refuse_other_objects
+from holdfast.runs.setup import arithmetic, fitted, pick_device, refuse_other_objects
 from holdfast.runs.summary_file import check_length, read_summary
 from holdfast.training.metrics import Score, evaluate
 from holdfast.training.round_record import RoundRecord
@@ -54,9 +53,11 @@ def load_run(folder: str | Path, model: nn.Module | str | None = None, federatio
     refuse_other_objects(federation, model)
     place = RunFolder(Path(folder))
     config = _config(place)
-    facts, data = _facts(place, config, federation)
-    net = _network(place, config, facts, data, model)
-    facts = replace(facts, state=facts_of(data.data, net.module).state)
+    stored = read_facts(place.path)
+    known, net = _network(place, config, _federation(place, config, stored, federation), model)
+    facts = facts_of(known, net.module)
+    if stored is not None:
+        _check_model(place, facts, stored)
     method = with_flag_parts(as_method(config.method), config)
     server = Server(net, method, config.clients, config.server_lr)
     done = checkpoint.load(place.checkpoint, server, None)
@@ -67,7 +68,7 @@ def load_run(folder: str | Path, model: nn.Module | str | None = None, federatio
     score = _score(history, summary)
     if federation is not None:
         with arithmetic(config.precision):
-            score = evaluate(net, w, federation.to(net.device, net.dtype))
+            score = evaluate(net, w, known.to(net.device, net.dtype))
     return Result(config, history, summary, net, w, score, facts)
 
 
@@ -79,13 +80,15 @@ def _config(place: RunFolder) -> Config:
     return place.stored()
 
 
-def _facts(place: RunFolder, config: Config, federation: Federation | None) -> tuple[ModelFacts, Federation]:
-    """Return what the folder says about the model, and a federation of the same kind, with or without samples."""
-    found = read_facts(place.path)
+def _federation(
+    place: RunFolder, config: Config, stored: ModelFacts | None, federation: Federation | None
+) -> Federation:
+    """Return the federation that is given, or one of the same kind as the run's with nobody in it."""
     if federation is not None:
-        data = federation.data
-    elif found is not None:
-        data = without_samples(found, config.data)
+        _check_kind(place, federation, stored)
+        return federation
+    if stored is not None:
+        data = stand_in(stored, config.data)
     elif _has_name(config.data, sources()):
         data = load(config.data, config.data_dir)
     else:
@@ -94,14 +97,20 @@ def _facts(place: RunFolder, config: Config, federation: Federation | None) -> t
             "holdfast.load_run(folder, model=..., federation=...)"
         )
     nobody = Deal(np.empty(0, np.int64), np.zeros(config.clients + 1, np.int64))
-    empty = Federation(data, nobody, config.split, config.seed, torch.empty(0, dtype=torch.int64))
-    own = facts_of(data, nn.Identity())
-    if found is not None and (own.inputs, own.classes) != (found.inputs, found.classes):
+    return Federation(data, nobody, config.split, config.seed, torch.empty(0, dtype=torch.int64))
+
+
+def _check_kind(place: RunFolder, federation: Federation, stored: ModelFacts | None) -> None:
+    """Refuse a federation whose samples have another size or other classes than those of the run."""
+    if stored is None:
+        return
+    own = facts_of(federation, nn.Identity())
+    kinds = [([math.prod(i.shape) for i in facts.inputs], facts.classes) for facts in (own, stored)]
+    if kinds[0] != kinds[1]:
         raise HoldfastError(
-            f"federation has {_kind(own)}, but the run in {place.path} has {_kind(found)}: give the federation that it "
-            "was started with"
+            f"federation has {_kind(own)}, but the run in {place.path} has {_kind(stored)}: give the federation that "
+            "it was started with"
         )
-    return found or own, empty
 
 
 def _kind(facts: ModelFacts) -> str:
@@ -110,8 +119,9 @@ def _kind(facts: ModelFacts) -> str:
 
 
 def _network(
-    place: RunFolder, config: Config, facts: ModelFacts, federation: Federation, model: nn.Module | str | None
-) -> Net:
+    place: RunFolder, config: Config, federation: Federation, model: nn.Module | str | None
+) -> tuple[Federation, Net]:
+    """Build the network, from the user's module or from its name."""
     if isinstance(model, str):
         config, model = config.changed(model=model), None
     elif model is None and not _has_name(config.model, models()):
@@ -119,16 +129,18 @@ def _network(
             f"the run in {place.path} was started from Python with its own model, {config.model}: use "
             "holdfast.load_run(folder, model=...)"
         )
-    net = network(config, federation, model, pick_device("auto"))
-    own = facts_of(federation.data, net.module).state
-    if facts.state and own != facts.state:
-        name = next(n for n in [*facts.state, *own] if own.get(n) != facts.state.get(n))
-        sides = [f"of shape {s[name]}" if name in s else "missing" for s in (own, facts.state)]
-        raise HoldfastError(
-            f"in the model, {name} is {sides[0]}, but in the run in {place.path} it is {sides[1]}: use "
-            "holdfast.load_run(folder, model=...) with the module that was trained"
-        )
-    return net
+    return fitted(config, federation, model, pick_device("auto"))
+
+
+def _check_model(place: RunFolder, own: ModelFacts, stored: ModelFacts) -> None:
+    """Refuse a module whose state has other tensors than the one that was trained."""
+    for name in [*stored.state, *own.state]:
+        if own.state.get(name) != stored.state.get(name):
+            sides = [f"of shape {facts.state[name]}" if name in facts.state else "missing" for facts in (own, stored)]
+            raise HoldfastError(
+                f"in the model, {name} is {sides[0]}, but in the run in {place.path} it is {sides[1]}: use "
+                "holdfast.load_run(folder, model=...) with the module that was trained"
+            )
 
 
 def _has_name(text: str, known: Collection[str]) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import JsonMismatch, from_json, to_json
 from holdfast.data.dataset import DataSet
+from holdfast.data.federation import Federation
 from holdfast.runs.run_files import MODEL_FACTS
 
 TENSOR, TUPLE, DICT = "tensor", "tuple", "dict"
@@ -65,8 +66,9 @@ class ModelFacts:
     format: int = FORMAT
 
 
-def facts_of(data: DataSet, module: nn.Module) -> ModelFacts:
-    """Return the facts of a model that is trained on a data set."""
+def facts_of(federation: Federation, module: nn.Module) -> ModelFacts:
+    """Return the facts of a model that is trained on a federation."""
+    data = federation.data
     form, inputs = _inputs(data.x)
     state = {name: list(t.shape) for name, t in module.state_dict().items() if isinstance(t, Tensor)}
     return ModelFacts(form, inputs, list(data.mean), list(data.std), list(data.classes), state)
@@ -84,12 +86,14 @@ def _input(name: str, x: Tensor) -> InputFacts:
     return InputFacts(name, list(x.shape[1:]), str(x.dtype).removeprefix("torch."))
 
 
-def without_samples(facts: ModelFacts, name: str) -> DataSet:
-    """Return a data set of this kind without samples, from which the network can be built again."""
-    tensors = {i.name: torch.zeros((0, *i.shape), dtype=i.kind) for i in facts.inputs}
-    x: Any = tensors if facts.form == DICT else tuple(tensors.values())
-    x = x[0] if facts.form == TENSOR else x
-    y = torch.zeros(0, dtype=torch.int64)
+def stand_in(facts: ModelFacts, name: str) -> DataSet:
+    """Return a data set of this kind with two made-up samples, from which the network can be built again."""
+    fill = [0 if i.kind.is_floating_point else 1 for i in facts.inputs]
+    tensors = [torch.full((2, *i.shape), f, dtype=i.kind) for i, f in zip(facts.inputs, fill, strict=True)]
+    names = [i.name for i in facts.inputs]
+    x: Any = dict(zip(names, tensors, strict=True)) if facts.form == DICT else tuple(tensors)
+    x = tensors[0] if facts.form == TENSOR else x
+    y = torch.zeros(2, dtype=torch.int64)
     return DataSet(name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std))
 
 

@@ -166,7 +166,7 @@ def _play(trainer: Trainer, options: RunOptions) -> Result:
         summary |= personalise(trainer, with_flag_parts(TUNED[config.personal_what], config))
     if folder is not None and finished and not folder.finished:
         folder.finish(summary)
-    facts = facts_of(trainer.federation.data, trainer.net.module)
+    facts = facts_of(trainer.federation, trainer.net.module)
     return Result(config, history, summary, trainer.net, trainer.server.served(), score, facts)
 
 

@@ -108,27 +108,29 @@ def check_together(
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
-    net = network(config, federation, model, pick_device(config.device))
+    federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
     method.check(config, net, federation)
     return method, net
 
 
-def network(config: Config, federation: Federation, model: nn.Module | None, device: torch.device) -> Net:
+def fitted(
+    config: Config, federation: Federation, model: nn.Module | None, device: torch.device
+) -> tuple[Federation, Net]:
     """Build the network of a run.
 
     Args:
         config: The run.
-        federation: Says what the samples look like; it may have none.
+        federation: Says what the samples look like.
         model: The user's own module; by default the one that the config names.
         device: Where it runs.
 
     Returns:
-        The network.
+        The federation, with samples as the network takes them, and the network.
     """
     module = model if model is not None else make(config.model, federation.shape, federation.classes, config.seed)
-    return Net(
+    net = Net(
         module,
         federation.shape,
         federation.classes,
@@ -136,6 +138,7 @@ def network(config: Config, federation: Federation, model: nn.Module | None, dev
         device=device,
         precision=config.precision,
     )
+    return federation, net
 
 
 def settings_of_objects(

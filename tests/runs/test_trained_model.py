@@ -188,7 +188,8 @@ def test_dictionaries_and_tuples_of_inputs(form: str):
     [
         ("dict", {"input_ids": 0}, "x has the keys input_ids, expected a dictionary with the keys input_ids, "
          "attention_mask; give that"),
-        ("dict", [[1]], "x has the type list, expected a dictionary with the keys input_ids, attention_mask; give that"),
+        ("dict", [[1]], "x has the type list, expected a dictionary with the keys input_ids, attention_mask; give "
+         "that"),
         ("tuple", [[1]], "x must be a tuple of 2 inputs, as in the training data; give that"),
         ("tuple", ([[1, 1, 1]], [[1, 1, 1]] * 2), "the inputs have 1, 2 samples; give as many of each"),
         ("tuple", ([[1.5, 1, 1]], [[1, 1, 1]]), "x[0] has torch.float64 numbers, expected whole numbers; convert it "
@@ -240,8 +241,8 @@ def test_bad_rows(rows_result: holdfast.Result, x: Any, message: str):
     [
         (PIXELS[:, :5], f"x has shape [60, 5, 6, 3], expected [n, 3, 6, 6] or [n, 6, 6, 3]: {LIKE}"),
         (PIXELS[0], "x has shape [6, 6, 3], expected [n, 3, 6, 6] or [n, 6, 6, 3]: give one sample as x[None]"),
-        (PIXELS.astype(np.float32), "x has torch.float32 pixels up to 255, expected numbers in [0, 1] or uint8; convert "
-         "it to uint8, or divide it by 255"),
+        (PIXELS.astype(np.float32), "x has torch.float32 pixels up to 255, expected numbers in [0, 1] or uint8; "
+         "convert it to uint8, or divide it by 255"),
         (PIXELS.astype(np.int16) - 9, "x has pixels from -9 to 246, expected 0 to 255; scale it"),
     ],
 )  # fmt: skip
@@ -313,7 +314,8 @@ def test_a_run_of_an_earlier_version_looks_its_data_up():
 def test_a_run_of_ones_own_objects_wants_them():
     result = holdfast.run("fedavg", rows_federation(), rows_model(), out="run", **FAST)
     with raises_exactly(
-        "the run in run was started from Python with its own model, Sequential: use holdfast.load_run(folder, model=...)"
+        "the run in run was started from Python with its own model, Sequential: use "
+        "holdfast.load_run(folder, model=...)"
     ):
         holdfast.load_run("run")
     again = holdfast.load_run("run", model=rows_model())
@@ -398,7 +400,8 @@ def test_a_result_is_printed_in_a_few_lines():
     size = 2 * 2 * (5 * 8 + 8 + 8 * 2 + 2) * 4 / 1e6  # rounds, clients, parameters, bytes
     assert str(result).splitlines() == [
         "fedavg on arrays, iid over 4 clients",
-        f"2 of 2 rounds in {seconds:.1f} s: accuracy {accuracy:.4f}, best {best:.4f}; {size:.2f} MB up, {size:.2f} MB down",
+        f"2 of 2 rounds in {seconds:.1f} s: accuracy {accuracy:.4f}, best {best:.4f}; {size:.2f} MB up, "
+        f"{size:.2f} MB down",
         "Sequential with 66 parameters for 2 classes: cold, warm",
         "kept in run",
     ]
