@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from torch import Tensor, nn
 import holdfast
 from helpers.commands import good
 from helpers.exact_errors import raises_exactly
+from helpers.places import ROOT
 from holdfast.runs.model_facts import InputFacts, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
 from holdfast.runs.trained_model import RawModel, logits_of
@@ -158,6 +162,24 @@ def test_training_mode_does_not_disturb_predictions():
     wanted = result.predict_proba(PIXELS)
     result.model.train()
     np.testing.assert_array_equal(result.predict_proba(PIXELS), wanted)
+
+
+def test_torch_and_numpy_are_enough():
+    code = """
+import sys
+for name in ("safetensors", "sklearn", "scipy", "click", "rich", "matplotlib", "PIL", "plotly", "jinja2", "pandas"):
+    sys.modules[name] = None
+import numpy as np
+import holdfast
+x = np.random.default_rng(0).normal(size=(60, 3))
+federation = holdfast.federate(holdfast.from_arrays(x, (x[:, 0] > 0).astype(int)), split="iid", clients=3)
+result = holdfast.run("fedavg", federation, "linear", rounds=2, steps=2)
+assert result.predict(x).shape == (60,)
+print(result)
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("fedavg on arrays, iid over 3 clients\n2 of 2 rounds in ")
 
 
 # -- several inputs --------------------
@@ -309,6 +331,15 @@ def test_a_run_of_an_earlier_version_looks_its_data_up():
     assert again.facts == result.facts
     holdfast.run("fedavg", out="run", resume=True, **(FAST | {"rounds": 3}))
     assert Path("run/model.json").exists(), "a resumed run describes its model"
+
+
+@pytest.mark.parametrize("name", ["comparison/fedavg/seed-0", "fedcm-vector", "momentum", "scaffold"])
+def test_runs_of_the_first_format_predict_what_they_were_scored(name: str):
+    """These folders have no ``model.json``; two of them name a part as it was called then."""
+    result = holdfast.load_run(ROOT / "tests" / "runs" / "format1" / name)
+    data = holdfast.load("digits")
+    accuracy = (result.predict(data.test_x) == data.test_y.numpy()).mean()
+    assert accuracy == pytest.approx(result.history[-1].test_accuracy)
 
 
 def test_a_run_of_ones_own_objects_wants_them():
