@@ -69,7 +69,6 @@ def full_state(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tens
 
 def logits_of(raw: RawModel, stored: Sequence[Tensor], device: torch.device) -> Tensor:
     """Run a model on raw inputs in batches; return the logits on the CPU."""
-    raw.eval()
     found = []
     with torch.no_grad():
         for start in range(0, len(stored[0]), BATCH):

@@ -151,6 +151,14 @@ def test_the_model_is_the_users_own_with_its_weights():
         torch.testing.assert_close(result.net(result.w, x).logits, result.model(x))
 
 
+def test_what_becomes_of_the_users_module_later_does_not_matter():
+    mine = rows_model()
+    result = holdfast.run("fedavg", rows_federation(), mine, **FAST)
+    mine[2] = nn.Linear(8, 7)
+    assert result.model[2].out_features == 2
+    assert result.predict_proba(ROWS).shape == (120, 2)
+
+
 def test_double_precision_stays_double():
     result = pixel_run(precision="fp64")
     assert result.model.fc.weight.dtype == torch.float64
