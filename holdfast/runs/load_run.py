@@ -24,7 +24,7 @@ from holdfast.runs import checkpoint
 from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history, summarize
-from holdfast.runs.model_facts import ModelFacts, facts_of, read_facts, stand_in
+from holdfast.runs.model_facts import ModelFacts, facts_of, read_model_facts, stand_in
 from holdfast.runs.run_files import CONFIG, HISTORY
 from holdfast.runs.run_result import Result
 from holdfast.runs.setup import arithmetic, fitted, pick_device, refuse_other_objects
@@ -53,7 +53,7 @@ def load_run(folder: str | Path, model: nn.Module | str | None = None, federatio
     refuse_other_objects(federation, model)
     place = RunFolder(Path(folder))
     config = _config(place)
-    stored = read_facts(place.path)
+    stored = read_model_facts(place.path)
     known, net = _network(place, config, _federation(place, config, stored, federation), model)
     facts = facts_of(known, net.module)
     if stored is not None:

@@ -102,7 +102,7 @@ def to_text(facts: ModelFacts) -> str:
     return json.dumps(to_json(facts)) + "\n"
 
 
-def read_facts(folder: Path) -> ModelFacts | None:
+def read_model_facts(folder: Path) -> ModelFacts | None:
     """Read ``model.json`` of a run; None if an earlier version made the run."""
     path, remedy = folder / MODEL_FACTS, "delete it to look the facts up in the data"
     if not path.exists():
