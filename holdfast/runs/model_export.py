@@ -123,13 +123,18 @@ FORMATS: dict[str, Callable[[Result, Path], list[Path]]] = {
 
 
 def example_inputs(facts: ModelFacts, samples: int = 3) -> list[Tensor]:
-    """Draw raw inputs like those of the training data: pixels, numbers around the mean, or the numbers 0 and 1."""
+    """Draw raw inputs like those of the training data: pixels, numbers around the mean, or the numbers 0 and 1.
+
+    Of the latter the first is 1: they may be a mask, which must not hide a whole sample.
+    """
     draw = torch.Generator().manual_seed(0)
     found = []
     for number, i in enumerate(facts.inputs):
         shape = (samples, *i.shape)
         if not i.kind.is_floating_point:
             found.append(torch.randint(0, 256 if i.kind == torch.uint8 else 2, shape, generator=draw).to(i.kind))
+            if i.kind != torch.uint8:
+                found[-1].view(samples, -1)[:, 0] = 1
             continue
         x = torch.randn(shape, generator=draw)
         if facts.mean and number == 0:

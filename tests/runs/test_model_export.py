@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,9 @@ from torch import Tensor, nn
 import holdfast
 from helpers.commands import good, refused
 from helpers.exact_errors import raises_exactly
+from holdfast.runs.model_export import example_inputs, write_onnx, write_torch
+from holdfast.runs.model_facts import InputFacts, ModelFacts
+from holdfast.runs.trained_model import RawModel
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 FAST: dict[str, Any] = {"rounds": 2, "steps": 2, "cohort": 2}
@@ -162,6 +167,76 @@ def test_what_is_exported_belongs_to_the_run():
         "run", "fedavg", "--rounds", "1", "--steps", "1", "--model", "linear", "--out", "run", "--quiet", "--overwrite"
     )
     assert not Path("run/export").exists(), "it was the model of the run that was replaced"
+
+
+# -- other kinds of models --------------------
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(10, 8)
+        self.body = nn.LSTM(8, 8, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(self.words(x))[0][:, -1])
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(10, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> SimpleNamespace:
+        features = self.body(self.words(input_ids), src_key_padding_mask=attention_mask == 0)
+        return SimpleNamespace(logits=self.head(features[:, 0]))
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.conv(x)).mean((2, 3)))
+
+
+def described(form: str, dtype: str, shape: list[int], names: tuple[str, ...], mean: list[float]) -> ModelFacts:
+    inputs = [InputFacts(name, shape, dtype) for name in names]
+    return ModelFacts(form, inputs, mean, [0.25] * len(mean), ["a", "b", "c"], {})
+
+
+@pytest.mark.parametrize(
+    ("module", "facts"),
+    [
+        (Recurrent(), described("tensor", "int64", [5], ("x",), [])),
+        (Attending(), described("dict", "int64", [5], ("input_ids", "attention_mask"), [])),
+        (Normed(), described("tensor", "uint8", [3, 8, 8], ("x",), [0.5, 0.4, 0.3])),
+    ],
+    ids=["lstm", "transformer", "batchnorm"],
+)
+def test_tokens_dictionaries_and_statistics_can_be_exported(module: nn.Module, facts: ModelFacts, tmp_path: Path):
+    """Both writers compare what they wrote with the model, for one sample and for five."""
+    module.eval()
+    run: Any = SimpleNamespace(
+        model=module,
+        facts=facts,
+        state_dict=module.state_dict,
+        raw_model=lambda: RawModel(module, facts, torch.float32),
+    )
+    assert write_torch(run, tmp_path) == [tmp_path / "model.pt2", tmp_path / "weights.pt"]
+    assert write_onnx(run, tmp_path) == [tmp_path / "model.onnx"]
+    x = example_inputs(facts, samples=7)
+    with torch.no_grad():
+        wanted = RawModel(module, facts, torch.float32).eval()(*x)
+    torch.testing.assert_close(torch.export.load(tmp_path / "model.pt2").module()(*x), wanted)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (found,) = session.run(None, {i.name: t.numpy() for i, t in zip(facts.inputs, x, strict=True)})
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 # -- bad input --------------------
