@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 import holdfast
-from holdfast.cli.run_progress import RunProgress
 from holdfast.data.sources import load
+from holdfast.runs.run_progress import RunProgress
 
 METHODS = ("fedavg", "scaffold", "fedbug(0.4)+feddyn(0.1)")
 ROUNDS = 40

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from holdfast.models.groupnorm import to_groupnorm
     from holdfast.models.net import Net, Out
     from holdfast.reports.page import report
-    from holdfast.runs.run import Result, run
+    from holdfast.runs.load_run import load_run
+    from holdfast.runs.run import run
+    from holdfast.runs.run_result import Result
 
 # Where each public name lives. They are imported when first used, so that the command line starts at once.
 _HOMES = {
@@ -42,14 +44,16 @@ _HOMES = {
     "holdfast.core.params": ("param",),
     "holdfast.method.part": ("Client", "Part", "Round", "Tensors", "Trip"),
     "holdfast.reports.page": ("report",),
-    "holdfast.runs.run": ("Result", "run"),
+    "holdfast.runs.load_run": ("load_run",),
+    "holdfast.runs.run": ("run",),
+    "holdfast.runs.run_result": ("Result",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
-    "run", "Result", "compare", "Comparison", "report", "Config", "federate", "Federation", "load", "DataSet",
-    "from_arrays", "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client", "Batch",
-    "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "HoldfastError",
+    "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
+    "DataSet", "from_arrays", "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client",
+    "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "HoldfastError",
 ]  # fmt: skip
 
 

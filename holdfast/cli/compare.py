@@ -102,8 +102,8 @@ def tables_again(methods: tuple[str, ...], values: dict[str, Any], options: Comp
 
 def run(methods: tuple[str, ...], values: dict[str, Any], options: CompareFlags, console: Console) -> Comparison:
     """Start or resume a comparison; the first Ctrl-C stops it after the current rounds."""
-    from holdfast.cli.comparison_progress import observer
     from holdfast.comparison.compare import compare
+    from holdfast.comparison.comparison_progress import observer
     from holdfast.comparison.labels import slug
     from holdfast.comparison.plan import sweep_from_text
     from holdfast.core.interrupts import stop_on_interrupt
@@ -121,7 +121,7 @@ def run(methods: tuple[str, ...], values: dict[str, Any], options: CompareFlags,
         return compare(
             methods, seeds=options.seeds, first_seed=options.first_seed, sweep=sweep_from_text(options.sweep),
             targets=numbers(options.targets), jobs=options.jobs, out=folder, overwrite=options.overwrite,
-            light=options.light, watch=observer(console, options.quiet), stop=stop, **values,
+            light=options.light, watch=observer(console, options.quiet), stop=stop, progress=False, **values,
         )  # fmt: skip
 
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.run_progress import RunProgress, explosion, where
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.runs.history import read_history
 from holdfast.runs.run_files import HISTORY
+from holdfast.runs.run_progress import RunProgress, explosion, where
 
 
 class DeploymentProgress:

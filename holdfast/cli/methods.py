@@ -42,7 +42,7 @@ def no_such_method(name: str, known: list[str]) -> HoldfastError:
     first = name.partition("+")[0].partition("(")[0].strip()
     if first != name and first in known:
         return HoldfastError(f"{name} is a sum, and methods describes one name at a time: try holdfast methods {first}")
-    return renamed(name) or unknown("method", name, known)
+    return unknown("method", name, known)
 
 
 def row(entry: MethodEntry) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from holdfast.method.config import Config
 from holdfast.runs.folder import RunFolder, folder_for
 
 if TYPE_CHECKING:
-    from holdfast.cli.run_progress import RunProgress
-    from holdfast.runs.run import Result
+    from holdfast.runs.run_progress import RunProgress
+    from holdfast.runs.run_result import Result
 
 
 @click.command("run")
@@ -45,10 +45,10 @@ def command(
 
     The run is kept in a folder: its config, a line per round in history.jsonl, a checkpoint, a summary.
     """
-    from holdfast.cli.run_progress import RunProgress
     from holdfast.core.interrupts import stop_on_interrupt
     from holdfast.core.os_errors import kept_on_os_errors
     from holdfast.runs.run import run
+    from holdfast.runs.run_progress import RunProgress
 
     values = given({**flags, "method": method}, config, pairs)
     if resume and out is None:
@@ -69,7 +69,7 @@ def command(
     ):
         result = run(
             name, out=folder, resume=resume, overwrite=overwrite, on_start=partial(progress.start, out=folder),
-            on_round=progress.round, stop=stop, **values,
+            on_round=progress.round, stop=stop, progress=False, **values,
         )  # fmt: skip
     if not quiet:
         show(result, progress)
@@ -80,7 +80,7 @@ def command(
 
 def show(result: Result, progress: RunProgress) -> None:
     """Print the end of a run."""
-    from holdfast.cli.run_progress import explosion, where
+    from holdfast.runs.run_progress import explosion, where
 
     s = result.summary
     if s["final_accuracy"] is not None:

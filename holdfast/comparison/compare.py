@@ -11,7 +11,6 @@ from typing import Any
 from torch import nn
 
 from holdfast.comparison.executor import Executor
-from holdfast.comparison.export import markdown
 from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
@@ -19,8 +18,10 @@ from holdfast.comparison.result import collect
 from holdfast.comparison.runner import refuse_damaged, refuse_mixed_meanings, run_all
 from holdfast.comparison.study_folder import StudyFolder
 from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, Study
+from holdfast.comparison.table_texts import markdown
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
+from holdfast.core.notebook import shows_progress
 from holdfast.core.typed_json import to_json
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
@@ -86,6 +87,7 @@ def compare(
     light: bool = False,
     watch: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
+    progress: bool | None = None,
     **settings: Any,
 ) -> Comparison:
     """Run every method on the same federations, cohorts and batches, and compare them with the first, seed by seed.
@@ -105,6 +107,7 @@ def compare(
         light: Delete the checkpoints of finished runs.
         watch: Observes every round and run.
         stop: Asked after every round whether to stop.
+        progress: Whether to show a live table; by default only in a notebook, unless ``watch`` is given.
         **settings: Fields of ``Config`` that all runs share.
 
     Returns:
@@ -119,9 +122,20 @@ def compare(
     common = settings | named | from_python
     request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
     plan = make_plan(request)
+    watch = watch or _follower(progress)
     executor = Executor(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
     with folder_for(None if out is None else Path(out), "compare", slug(plan.config.data)) as path:
         return run_plan(plan, executor, StudyFolder(path), overwrite, watch, stop)
+
+
+def _follower(progress: bool | None) -> Observer | None:
+    if not shows_progress(progress):
+        return None
+    from rich.console import Console
+
+    from holdfast.comparison.comparison_progress import observer
+
+    return observer(Console(stderr=True), quiet=False)
 
 
 def run_plan(

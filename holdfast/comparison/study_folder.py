@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.comparison.class_checks import checked_classes
-from holdfast.comparison.export import as_csv, latex, markdown
 from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.study_schema import FORMAT, DataFacts, StoredPlan, Study
+from holdfast.comparison.table_texts import as_csv, latex, markdown
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import ASIDE, write_atomically
 from holdfast.core.folder_lock import LOCK, FolderLock

@@ -34,6 +34,9 @@ def from_arrays(
 ) -> DataSet:
     """Make a data set from numpy arrays, torch tensors or lists.
 
+    By default inputs are normalised: the model is trained on ``(x - mean) / std``, so that a module called directly
+    expects such inputs. ``Result.predict`` takes raw inputs and normalises them, and so do exported models.
+
     Args:
         x: Inputs of any shape [n, ...]: images [n, channels, height, width], rows [n, features], tokens [n, length],
             or several arrays: a dictionary by the names of ``forward``'s arguments, or a tuple in their order. Your own
@@ -49,8 +52,8 @@ def from_arrays(
         share: The share of every class to hold out where there is no test set.
         mean: The mean per channel or feature; by default that of the training data.
         std: The standard deviation per channel or feature; by default that of the training data.
-        normalise: Whether to normalise inputs by ``mean`` and ``std``; several arrays, and integers that the model
-            takes as they are, never are.
+        normalise: Whether to normalise inputs by ``mean`` and ``std``; if not, the model is trained on raw inputs.
+            Several arrays, and integers that the model takes as they are, are never normalised.
 
     Returns:
         The checked data set.

@@ -31,10 +31,10 @@ def obstacle(net: Net, example: Any) -> str | None:
     def loss(w: Tensor, x: Any, key: Tensor) -> Tensor:
         return net.training_pass(w, x, mask, key)[0].logits.sum()
 
-    twice = tree_map(lambda t: torch.stack([t, t]), (net.initial, example))
+    w, x = tree_map(lambda t: torch.stack([t, t]), (net.initial, example))
     keys = rng.key(0, torch.arange(2, device=net.device))
     try:
-        vmap(grad(loss))(*twice, keys)
+        vmap(grad(loss))(w, x, keys)
     except HoldfastError:
         raise
     except Exception as error:

@@ -39,8 +39,9 @@ from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method
 from holdfast.models.net import Net
-from holdfast.runs.run import Result, run
-from holdfast.runs.setup import RunSetup, arithmetic, fitted
+from holdfast.runs.run import run
+from holdfast.runs.run_result import Result
+from holdfast.runs.setup import RunSetup, arithmetic, fitted, pick_device
 from holdfast.training.round import Trainer
 
 MakeModel = Callable[[], nn.Module]
@@ -159,7 +160,7 @@ def network_for(config: Config, model: MakeModel | None, federation: Federation)
     kind = (config, model, federation.shape, federation.classes, federation.data.fields, federation.integers)
     if kind not in _networks:
         _networks.clear()
-        fitting, net = fitted(config, federation, None if model is None else model())
+        fitting, net = fitted(config, federation, None if model is None else model(), pick_device(config.device))
         _networks[kind] = fitting.tokens, net
     tokens, net = _networks[kind]
     federation = federation.as_images() if model is None else federation

@@ -51,6 +51,7 @@ class Net:
     of the function and exist once. The running statistics of BatchNorm are beside the vector.
 
     Attributes:
+        module: An untouched copy of the module.
         layout: The names of the vector's slices.
         initial: The vector of the module's own weights.
         statistics: The BatchNorm layers that keep running statistics.
@@ -109,6 +110,7 @@ class Net:
         self.batchnorm, self.channels_last = batchnorm, False
         refuse_tracking_instance_norm(module)
         require_trainable(module)
+        self.module = copy.deepcopy(module)
         body = _with_keyed_dropout(copy.deepcopy(module)).eval().to(self.device, self.dtype)
         self.statistics = Statistics(body, self.device, self.dtype)
         self.stats = self.statistics.initial

@@ -130,8 +130,9 @@ class EvaluationPass(TorchFunctionMode):
             return func(*args, **kwargs)
         if func in CELLS:
             return run_recurrent(func, None, *args)
-        replacement = {F.scaled_dot_product_attention: attend, F.multi_head_attention_forward: attend_with_projections}
-        return replacement.get(func, func)(*args, **kwargs)
+        if func is F.scaled_dot_product_attention:
+            return attend(*args, **kwargs)
+        return (attend_with_projections if func is F.multi_head_attention_forward else func)(*args, **kwargs)
 
 
 REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -68,15 +68,15 @@ def save(folder: Path, round: int, server: Server, clients: ClientStates, run: d
     _clean(folder)
 
 
-def load(folder: Path, server: Server, clients: ClientStates) -> int:
-    """Bring server and clients to the newest checkpoint.
+def load(folder: Path, server: Server, clients: ClientStates | None) -> int:
+    """Bring server and clients to the newest checkpoint; without ``clients``, the server alone.
 
     States must be exactly those that the method keeps; names from an earlier version are translated.
 
     Args:
         folder: The folder of the checkpoints.
         server: The server of the run, as it starts.
-        clients: The client states of the run, as they start.
+        clients: The client states of the run, as they start; None: they are not read.
 
     Returns:
         The round of the checkpoint; 0 if there is none.
@@ -100,6 +100,8 @@ def load(folder: Path, server: Server, clients: ClientStates) -> int:
         states = unflatten(flat)
         _check_states(folder / name, states, server.states, _free_form(server))
         server.states = server.states | states
+    if clients is None:
+        return manifest.round
     row = clients.initial(server.w) if manifest.clients else {}
     for name, checksum in manifest.clients.items():
         flat, translated = read(name, checksum)

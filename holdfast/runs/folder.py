@@ -22,6 +22,7 @@ from holdfast.runs.run_files import (
     CONFIG,
     DIVERGED,
     HISTORY,
+    MODEL_FACTS,
     SPLIT,
     SUMMARY,
     delete_own_files,
@@ -33,6 +34,7 @@ from holdfast.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
+    from holdfast.models.net import Net
     from holdfast.runs.checkpoint import Manifest
 
 LISTED = 200  # the most clients whose counts are kept
@@ -53,8 +55,9 @@ class RunFolder:
         return (self.path / SUMMARY).exists()
 
     @property
-    def has_split(self) -> bool:
-        return (self.path / SPLIT).exists()
+    def described(self) -> bool:
+        """Whether the files are here that describe the federation and the model."""
+        return (self.path / SPLIT).exists() and (self.path / MODEL_FACTS).exists()
 
     def check_free(self, overwrite: bool) -> None:
         """Raise an error unless a new run may be kept here."""
@@ -82,12 +85,15 @@ class RunFolder:
         (self.path / HISTORY).write_text("")
         write_atomically(self.path / CONFIG, config_to_toml(config))
 
-    def write_split(self, federation: Federation) -> None:
-        """Keep who holds what for the report, when the data may be gone."""
+    def describe(self, federation: Federation, net: Net) -> None:
+        """Keep who holds what for the report, and what the model is called with: the data may be gone later."""
+        from holdfast.runs.model_facts import facts_of, to_text  # here, so that other commands start quickly
+
         found: dict[str, Any] = {"classes": list(federation.data.classes)}
         if federation.clients <= LISTED:
             found["counts"] = federation.deal.counts(federation.data.y.cpu().numpy(), federation.classes).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")
+        write_atomically(self.path / MODEL_FACTS, to_text(facts_of(federation, net.module)))
 
     def stored(self) -> Config:
         """Return the config of the run that is here."""

@@ -6,13 +6,17 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import from_json
 from holdfast.runs.explosion import exploded
 from holdfast.training.round_record import RoundRecord
+
+if TYPE_CHECKING:
+    import pandas
 
 SEVERAL_MACHINES = ("failed", "reset", "waiting", "overhead")  # left out of a line if there is nothing to say
 
@@ -82,3 +86,18 @@ def summarize(records: Sequence[RoundRecord], guessing: float | None = None) -> 
         "exploded": explosion is not None,
         "exploded_round": explosion,
     }
+
+
+def history_frame(records: Sequence[RoundRecord]) -> pandas.DataFrame:
+    """Return records as a pandas frame: a row per round; drift is spread over columns such as ``drift_cosine``."""
+    if find_spec("pandas") is None:
+        raise HoldfastError("frame needs the package pandas: pip install pandas")
+    import pandas
+
+    rows = []
+    for record in records:
+        values = asdict(record)
+        drift = values.pop("drift")
+        values = {k: v for k, v in values.items() if v or k not in SEVERAL_MACHINES}
+        rows.append(values | {f"drift_{name}": value for name, value in drift.items()})
+    return pandas.DataFrame(rows)

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
+from holdfast.core.notebook import shows_progress
 from holdfast.data.federation import Federation
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
-from holdfast.models.net import Net
 from holdfast.runs import checkpoint
 from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
+from holdfast.runs.model_facts import facts_of
 from holdfast.runs.provenance import commit, made_here
 from holdfast.runs.resume import resumed_config
 from holdfast.runs.run_options import RunOptions
+from holdfast.runs.run_result import Result
 from holdfast.runs.setup import OTHER_TRAINERS, MakeTrainer, arithmetic, prepare, settings_of_objects, trainer_for
 from holdfast.runs.trackers import require, tracked
 from holdfast.training.metrics import Score
@@ -35,31 +37,6 @@ from holdfast.training.personal import TUNED, personalise
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run leaves behind.
-
-    Attributes:
-        config: The run's config, as it is in its folder.
-        history: A record per round.
-        summary: The run in one flat dictionary.
-        net: The network.
-        w: The served model as a vector.
-        score: The last evaluation.
-    """
-
-    config: Config
-    history: list[RoundRecord]
-    summary: dict[str, Any]
-    net: Net
-    w: Tensor
-    score: Score | None
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the served model's parameters and buffers, to be loaded into the module that was trained."""
-        return self.net.state_dict(self.w)
 
 
 def run(
@@ -74,6 +51,7 @@ def run(
     on_round: Callable[[RoundRecord], None] = lambda record: None,
     stop: Callable[[], bool] = lambda: False,
     trainer: MakeTrainer | None = None,
+    progress: bool | None = None,
     **settings: Any,
 ) -> Result:
     """Train a federation with a method.
@@ -89,6 +67,7 @@ def run(
         on_round: Called after every round with its record.
         stop: Asked after every round; True ends the run, which can be resumed.
         trainer: Makes what trains the clients; by default it follows from the engine.
+        progress: Whether to show a progress bar; by default only in a notebook.
         settings: Any field of ``Config``.
 
     Returns:
@@ -109,7 +88,29 @@ def run(
             f"engine {config.engine} needs data sets and models by name, since its workers load them; for your own, "
             "write an app with holdfast.flower.client_app"
         )
-    return carry_out(config, method, federation, module, options, trainer)
+    with followed(options, config.method, progress) as options:
+        return carry_out(config, method, federation, module, options, trainer)
+
+
+@contextmanager
+def followed(options: RunOptions, title: str, progress: bool | None) -> Iterator[RunOptions]:
+    """Show a progress bar during a run where it is wanted, besides what the options do."""
+    if not shows_progress(progress):
+        yield options
+        return
+    from holdfast.runs.run_progress import RunProgress
+
+    with RunProgress(title) as shown:
+
+        def on_start(trainer: Trainer, done: int) -> None:
+            options.on_start(trainer, done)
+            shown.start(trainer, done, options.path)
+
+        def on_round(record: RoundRecord) -> None:
+            options.on_round(record)
+            shown.round(record)
+
+        yield replace(options, on_start=on_start, on_round=on_round)
 
 
 def carry_out(
@@ -166,7 +167,8 @@ def _play(trainer: Trainer, options: RunOptions) -> Result:
         summary |= personalise(trainer, tuning)
     if folder is not None and finished and not folder.finished:
         folder.finish(summary)
-    return Result(config, history, summary, trainer.served_net, trainer.server.served(), score)
+    facts = facts_of(trainer.federation, trainer.net.module)
+    return Result(config, history, summary, trainer.served_net, trainer.server.served(), score, facts)
 
 
 def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
@@ -176,13 +178,13 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
         return []
     if not options.resume:
         folder.create(trainer.config, options.overwrite)
-        folder.write_split(trainer.federation)
+        folder.describe(trainer.federation, trainer.net)
         return []
     folder.check_covered(trainer.config)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
-    if not folder.has_split:  # the run was killed before it was written
-        folder.write_split(trainer.federation)
+    if not folder.described:  # the run was killed before it was, or an earlier version started it
+        folder.describe(trainer.federation, trainer.net)
     return records
 
 

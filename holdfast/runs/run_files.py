@@ -13,11 +13,14 @@ CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoi
 DIVERGED = "diverged.txt"  # why a run of a comparison ended early; its second line says where it was made, as JSON
 FLOWER = "flower"  # what the other machines of a local deployment leave behind
 SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
+MODEL_FACTS = "model.json"  # what the trained model is called with, and the meaning of its outputs
+EXPORT = "export"  # where the trained model is exported to, a folder per format, unless the user chooses another
 PATTERNS = (
-    CONFIG, HISTORY, SUMMARY, DIVERGED, SPLIT, LOCK, "report.html", "report_files/*.png", "report_files/*.svg",
-    f"{CHECKPOINT}/round-[0-9]*.json", f"{CHECKPOINT}/server-[0-9]*.safetensors",
+    CONFIG, HISTORY, SUMMARY, DIVERGED, SPLIT, MODEL_FACTS, LOCK, "report.html", "report_files/*.png",
+    "report_files/*.svg", f"{CHECKPOINT}/round-[0-9]*.json", f"{CHECKPOINT}/server-[0-9]*.safetensors",
     f"{CHECKPOINT}/client-[0-9]*.safetensors", f"{FLOWER}/*.log", f"{FLOWER}/node*/*/client-[0-9]*.safetensors",
-    "tensorboard/events.out.tfevents.*", "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*",
+    f"{EXPORT}/*/model.*", f"{EXPORT}/*/weights.pt", f"{EXPORT}/*/README.md", "tensorboard/events.out.tfevents.*",
+    "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*",
 )  # fmt: skip
 
 

@@ -110,14 +110,16 @@ def check_together(
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
-    federation, net = fitted(config, federation, model)
+    federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
     method.check(config, net, federation)
     return method, federation, net
 
 
-def fitted(config: Config, federation: Federation, model: nn.Module | None) -> tuple[Federation, Net]:
+def fitted(
+    config: Config, federation: Federation, model: nn.Module | None, device: torch.device
+) -> tuple[Federation, Net]:
     """Make the network, and let the samples reach it as it takes them.
 
     A named network takes numbers, and samples of two axes as images. The user's own module gets samples in their own
@@ -127,9 +129,10 @@ def fitted(config: Config, federation: Federation, model: nn.Module | None) -> t
         config: The run.
         federation: The clients and their data.
         model: The user's own module; by default the network that the config names.
+        device: Where the network runs.
 
     Returns:
-        The federation and the network, on its device.
+        The federation and the network.
     """
     if model is None:
         if federation.data.fields:
@@ -140,17 +143,16 @@ def fitted(config: Config, federation: Federation, model: nn.Module | None) -> t
             )
         federation = federation.as_images()
         module = make(config.model, federation.shape, federation.classes, config.seed)
-        return federation, _network(config, federation, module)
+        return federation, _network(config, federation, module, device)
     if federation.integers:
         try:
-            return federation.as_tokens(), _network(config, federation.as_tokens(), model)
+            return federation.as_tokens(), _network(config, federation.as_tokens(), model, device)
         except HoldfastError:
             pass  # a model that takes numbers; if it takes neither, the error below names the reason
-    return federation, _network(config, federation, model)
+    return federation, _network(config, federation, model, device)
 
 
-def _network(config: Config, federation: Federation, module: nn.Module) -> Net:
-    device = pick_device(config.device)
+def _network(config: Config, federation: Federation, module: nn.Module, device: torch.device) -> Net:
     example = tree_map(lambda t: t.to(device), federation.example())
     if config.precision == "fp64":
         example = tree_map(lambda t: t.double() if t.is_floating_point() else t, example)

@@ -22,8 +22,8 @@ from helpers.commands import TINY, Said, call, config, facts, good, lines
 from holdfast.cli.data import command as data_command
 from holdfast.cli.main import COMMANDS
 from holdfast.cli.run import show
-from holdfast.cli.run_progress import RunProgress
 from holdfast.method.config import FIELDS
+from holdfast.runs.run_progress import RunProgress
 
 LINEAR = 64 * 10 + 10  # parameters of the linear model on 8x8 digits
 MLP = (64 * 200 + 200) + (200 * 200 + 200) + (200 * 10 + 10)
@@ -40,7 +40,7 @@ def test_fedavg_alone_learns_non_iid_digits():
     assert said.out == ""
     assert "engine vector: " in " ".join(said.err.split()), "which engine, and why"
     folder = Path("runs/fedavg-digits-001")
-    wanted = {"config.toml", "history.jsonl", "summary.json", "split.json", "checkpoint"}
+    wanted = {"config.toml", "history.jsonl", "summary.json", "split.json", "model.json", "checkpoint"}
     assert {p.name for p in folder.iterdir()} == wanted
     assert config(folder)["data"] == "digits"
     assert config(folder)["split"].startswith("dirichlet")

@@ -35,9 +35,9 @@ from helpers.studies import study, typed
 from helpers.toys import Bowl
 from holdfast.cli.compare import command as compare_command
 from holdfast.cli.compare import numbers, resume_command
-from holdfast.cli.comparison_progress import LiveTable
 from holdfast.cli.options import given
 from holdfast.comparison.compare import tabulate
+from holdfast.comparison.comparison_progress import LiveTable
 from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.plan import ComparisonRequest, make_plan, sweep_from_text
 from holdfast.comparison.plan import Plan as ComparePlan

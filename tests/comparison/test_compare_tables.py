@@ -17,7 +17,7 @@ from helpers.comparisons import TINY, found
 from helpers.studies import study, typed
 from holdfast.cli.compare import view
 from holdfast.cli.terminal_table import fit, folded
-from holdfast.comparison.export import escaped, latex, markdown
+from holdfast.comparison.table_texts import escaped, latex, markdown
 from holdfast.comparison.tables import tables
 
 pytestmark = pytest.mark.usefixtures("elsewhere")

@@ -143,6 +143,22 @@ def test_python_examples_run(page: Path) -> None:
         exec(compile(block, str(page), "exec", dont_inherit=True), {"__name__": page.stem})
 
 
+@pytest.mark.usefixtures("elsewhere")
+def test_the_page_about_using_a_model_runs_from_top_to_bottom() -> None:
+    text = (DOCS / "use.md").read_text(encoding="utf-8")
+    space: dict[str, Any] = {"__name__": "use"}
+    for language, block in re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if language == "python":
+            with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+                exec(compile(block, "use.md", "exec", dont_inherit=True), space)
+        for line in block.splitlines() if language == "sh" else ():
+            assert cli(*shlex.split(line)[1:]) or "--out" in line
+    assert space["names"] == [str(label) for label in space["y"][:5]]
+    assert Path("classes.csv").read_text(encoding="utf-8").startswith("sample,class,0,1,")
+    for folder in ("digits-run/export/torch", "weights", "digits-run/export/onnx", "weather-model"):
+        assert "| method | fedavg |" in Path(folder, "README.md").read_text(encoding="utf-8")
+
+
 def test_the_table_of_models_is_that_of_the_command() -> None:
     text = (DOCS / "models.md").read_text(encoding="utf-8")
     for row in json.loads(cli("models", "--json")):

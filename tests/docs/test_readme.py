@@ -43,6 +43,13 @@ def test_python(code: str, capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().err == ""
 
 
+def test_the_result_predicts_raw_data_as_well_as_it_was_scored():
+    """The data is normalised in training; the README once called the module with raw inputs."""
+    space = execute(next(code for code in PYTHON if "result.predict" in code))
+    test, result = space["federation"].data, space["result"]
+    assert (result.predict(test.test_x) == test.test_y.numpy()).mean() == pytest.approx(result.score.accuracy)
+
+
 def test_a_part_of_ones_own_is_checked_like_ours():
     """The README's part is written without ``from __future__ import annotations``."""
     code = next(code for code in PYTHON if "holdfast.Part" in code)

@@ -15,7 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from holdfast.flower.app import client_app, serve
 from holdfast.method.config import Config
-from holdfast.runs.run import Result
+from holdfast.runs.run_result import Result
 
 SMALL = {
     "data": "digits", "split": "dirichlet(0.5)", "clients": 4, "cohort": 3, "model": "mlp", "epochs": 2, "rounds": 3,

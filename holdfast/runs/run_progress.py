@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from holdfast.core.notebook import CellOutput, in_notebook
 from holdfast.runs.explosion import explanation, exploded, loss_of_guessing
 from holdfast.runs.history import read_history
 from holdfast.runs.run_files import HISTORY
@@ -31,6 +32,7 @@ class RunProgress:
             TextColumn("{task.fields[state]}", markup=False), TimeRemainingColumn(), console=self.console,
         )  # fmt: skip
         self.task = self.bar.add_task(title, total=None, state="")
+        self.cell = CellOutput() if in_notebook() else None
         self.started = False
         self.accuracy: float | None = None
         self.loss: float | None = None
@@ -56,13 +58,16 @@ class RunProgress:
             self.console.print(f"resuming after round {done}", highlight=False)
         self.bar.update(self.task, completed=done, total=rounds)
         self.started = True
-        self.bar.start()
+        if self.cell is None:
+            self.bar.start()
+        else:
+            self.cell.show(self.bar.get_renderable())
 
     def __enter__(self) -> RunProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.started:
+        if self.started and self.cell is None:
             self.bar.stop()
 
     def say(self, text: str) -> None:
@@ -77,6 +82,8 @@ class RunProgress:
         if self.accuracy is not None and self.loss is not None:
             state = f"accuracy {self.accuracy:.4f}  loss {self.loss:.4f}  {state}"
         self.bar.update(self.task, completed=record.round, state=state)
+        if self.cell is not None:
+            self.cell.show(self.bar.get_renderable())
         if record.skipped:
             who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(str, record.skipped))}"
             self.console.print(

@@ -14,12 +14,15 @@ from rich.text import Text
 
 from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.task import Task
+from holdfast.core.notebook import CellOutput, in_notebook
 from holdfast.training.round_record import RoundRecord
 
 
 def observer(console: Console, quiet: bool) -> Observer:
-    """Return a live table for a terminal, plain lines for a log, or silence."""
-    return Observer() if quiet else LiveTable(console) if console.is_terminal else LineLog()
+    """Return a live table for a terminal or a notebook, plain lines for a log, or silence."""
+    if quiet:
+        return Observer()
+    return LiveTable(console) if console.is_terminal or in_notebook() else LineLog()
 
 
 @dataclass
@@ -48,12 +51,14 @@ class LiveTable(Observer):
 
     Attributes:
         rows: The rows, by the number of the entry.
-        live: The display.
+        live: The display in a terminal.
+        cell: The display in a notebook.
     """
 
     def __init__(self, console: Console) -> None:
         self.rows: dict[int, LiveRow] = {}
         self.live = Live(console=console, get_renderable=self.view, refresh_per_second=4)
+        self.cell = CellOutput() if in_notebook() else None
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         for task, state in zip(tasks, states, strict=True):
@@ -64,13 +69,16 @@ class LiveTable(Observer):
             elif state == "started":
                 row.rounds[task.config.seed] = task.kept()
         self.live.console.print(overview(tasks, states), highlight=False)
-        self.live.start()
+        if self.cell is None:
+            self.live.start()
+        self._show()
 
     def round(self, task: Task, record: RoundRecord) -> None:
         row, seed = self.rows[task.row], task.config.seed
         row.rounds[seed] = record.round
         known = "" if record.test_accuracy is None else f": {100 * record.test_accuracy:.1f}%"
         row.now = f"seed {seed}, round {record.round}{known}"
+        self._show()
 
     def end(self, task: Task, state: str, why: str) -> None:
         row, seed = self.rows[task.row], task.config.seed
@@ -84,6 +92,12 @@ class LiveTable(Observer):
 
     def close(self) -> None:
         self.live.stop()
+        self._show()
+
+    def _show(self) -> None:
+        """Show the table in a notebook; a terminal shows it by itself."""
+        if self.cell is not None:
+            self.cell.show(self.view())
 
     def view(self) -> Table:
         title = "accuracy and difference so far, over finished runs"

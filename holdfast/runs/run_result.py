@@ -1,0 +1,130 @@
+"""What a run leaves behind: its figures, and the trained model, ready to be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.core.errors import HoldfastError
+from holdfast.method.config import Config
+from holdfast.models.net import Net
+from holdfast.runs.history import history_frame
+from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
+from holdfast.runs.raw_inputs import stored_inputs
+from holdfast.runs.trained_model import RawModel, loaded, logits_of
+from holdfast.training.metrics import Score
+from holdfast.training.round_record import RoundRecord
+
+if TYPE_CHECKING:
+    import pandas
+
+SHOWN = 10  # class names in the text of a result
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """What a run leaves behind.
+
+    Attributes:
+        config: The run's config, as it is in its folder.
+        history: A record per round.
+        summary: The run in one flat dictionary.
+        net: The network.
+        w: The served model as a vector.
+        score: The last evaluation.
+        facts: What the model is called with, and the names of its classes.
+    """
+
+    config: Config
+    history: list[RoundRecord]
+    summary: dict[str, Any]
+    net: Net
+    w: Tensor
+    score: Score | None
+    facts: ModelFacts
+
+    def __repr__(self) -> str:
+        c, s = self.config, self.summary
+        megabytes = [f"{s[key] / 1e6:.2f} MB" for key in ("upload_bytes", "download_bytes")]
+        known = s["final_accuracy"] is not None
+        scores = f"accuracy {s['final_accuracy']:.4f}, best {s['best_accuracy']:.4f}; " if known else ""
+        more = ", ..." * (len(self.classes) > SHOWN)
+        lines = [
+            f"{c.method} on {c.data}, {c.split} over {c.clients} clients",
+            f"{s['rounds']} of {c.rounds} rounds in {s['seconds']:.1f} s: {scores}{' up, '.join(megabytes)} down",
+            f"{c.model} with {self.net.layout.size:,} parameters for {len(self.classes)} classes: "
+            f"{', '.join(self.classes[:SHOWN])}{more}",
+        ]
+        return "\n".join(lines + ([f"kept in {s['out']}"] if s.get("out") else []))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names; ``predict`` returns their numbers."""
+        return tuple(self.facts.classes)
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The module that was trained, with its weights and buffers, in eval mode.
+
+        It takes what it was trained on: inputs that ``prepare`` has scaled and normalised.
+        """
+        if self.net.kept_at_clients():
+            raise HoldfastError(
+                "with batchnorm local every client has its own model, and the server has none: use --batchnorm average "
+                "or frozen for a model of all clients"
+            )
+        return loaded(self.net, self.state_dict())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the served model's parameters and buffers, to be loaded into the module that was trained."""
+        return self.net.state_dict(self.w)
+
+    def predict(self, x: Any) -> np.ndarray:
+        """Return the number of the most probable class of every sample; ``classes`` has the names.
+
+        ``x`` are raw inputs: arrays, tensors or lists like those that the data set was made of. They are scaled and
+        normalised as in training.
+        """
+        best: np.ndarray = self.predict_proba(x).argmax(1)
+        return best
+
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """Return the probability of every class for every sample, [n, classes]; ``x`` are raw inputs."""
+        logits = logits_of(self.raw_model(), stored_inputs(x, self.facts), self.net.device)
+        return torch.softmax(logits, 1).numpy()
+
+    def prepare(self, x: Any) -> Any:
+        """Turn raw inputs into inputs of ``model``: ``result.model(result.prepare(x))`` are the logits."""
+        stored = [t.to(self.net.device) for t in stored_inputs(x, self.facts)]
+        ready = self.raw_model().prepare(stored)
+        if self.facts.form == DICT:
+            return {i.name: t for i, t in zip(self.facts.inputs, ready, strict=True)}
+        return ready[0] if self.facts.form == TENSOR else tuple(ready)
+
+    def raw_model(self) -> RawModel:
+        """Return ``model`` in a module that takes raw inputs: it scales and normalises them itself."""
+        return RawModel(self.model, self.facts, self.net.dtype).to(self.net.device).eval()
+
+    def frame(self) -> pandas.DataFrame:
+        """Return the history as a pandas frame: a row per round, and a column per measure of drift."""
+        return history_frame(self.history)
+
+    def export(self, out: str | Path, format: str = "torch") -> list[Path]:
+        """Write the model with its normalisation, its class names and a model card.
+
+        Args:
+            out: The folder to write to.
+            format: ``torch``, ``safetensors`` or ``onnx``.
+
+        Returns:
+            The files.
+        """
+        from holdfast.runs.model_export import export
+
+        return export(self, Path(out), format)
