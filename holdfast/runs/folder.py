@@ -15,6 +15,7 @@ from holdfast.core.files import ASIDE, refuse_file, sync, write_atomically
 from holdfast.core.folder_lock import LOCK
 from holdfast.method.config import Config, changed_settings, with_role
 from holdfast.method.config_text import config_to_toml, read_config
+from holdfast.runs.code_files import write_copies
 from holdfast.runs.history import read_history, to_line
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import (
@@ -81,6 +82,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / HISTORY).write_text("")
         write_atomically(self.path / CONFIG, config_to_toml(config))
+        write_copies(config, self.path)
 
     def write_split(self, federation: Federation) -> None:
         """Keep who holds what for the report, when the data may be gone."""

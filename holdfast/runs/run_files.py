@@ -12,12 +12,14 @@ from holdfast.method.config_text import read_config
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
 DIVERGED = "diverged.txt"  # why a run of a comparison ended early; its second line says where it was made, as JSON
 FLOWER = "flower"  # what the other machines of a local deployment leave behind
+COPIES = "files"  # copies of the user's files of code, to be read and never executed
 SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
 PATTERNS = (
     CONFIG, HISTORY, SUMMARY, DIVERGED, SPLIT, LOCK, "report.html", "report_files/*.png", "report_files/*.svg",
     f"{CHECKPOINT}/round-[0-9]*.json", f"{CHECKPOINT}/server-[0-9]*.safetensors",
     f"{CHECKPOINT}/client-[0-9]*.safetensors", f"{FLOWER}/*.log", f"{FLOWER}/node*/*/client-[0-9]*.safetensors",
     "tensorboard/events.out.tfevents.*", "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*",
+    f"{COPIES}/*.py",
 )  # fmt: skip
 
 

@@ -19,8 +19,10 @@ from holdfast.data.sources import load
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method
+from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
+from holdfast.runs.code_files import located
 from holdfast.training.round import Trainer
 from holdfast.training.simulation import Simulation, decided
 
@@ -34,6 +36,7 @@ class RunSetup:
     federation: Federation  # on the device of the network
     net: Net
     path: Path | None = None  # the run's folder
+    factory: Factory | None = None  # makes the network, where the user has passed such a function or class
 
 
 MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
@@ -60,7 +63,7 @@ def prepare(
     config: Config,
     method: Method,
     federation: Federation | None = None,
-    model: nn.Module | None = None,
+    model: nn.Module | Factory | None = None,
     path: Path | None = None,
 ) -> RunSetup:
     """Build everything that a run needs.
@@ -69,7 +72,7 @@ def prepare(
         config: The run.
         method: The method, without the parts that the config's flags add.
         federation: The federation that the config describes, if it is at hand; it is dealt otherwise.
-        model: The user's own module; by default the network that the config names.
+        model: The user's own module, or what makes it; by default the network that the config names.
         path: The run's folder.
 
     Returns:
@@ -78,11 +81,12 @@ def prepare(
     federation = deal(config) if federation is None else federation
     method, net = check_together(config, method, federation, model)
     config = decided(config, federation, net)
-    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path)
+    factory = None if isinstance(model, nn.Module) else model
+    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory)
 
 
 def prepare_simulation(
-    config: Config, method: Method, federation: Federation | None = None, model: nn.Module | None = None
+    config: Config, method: Method, federation: Federation | None = None, model: nn.Module | Factory | None = None
 ) -> Simulation:
     """Build the simulation that a config describes, to play its rounds by hand."""
     setup = prepare(config, method, federation, model)
@@ -91,12 +95,13 @@ def prepare_simulation(
 
 def deal(config: Config, data: DataSet | None = None) -> Federation:
     """Build the federation that a config describes; ``data`` replaces the data set that it names."""
-    data = load(config.data, Path(config.data_dir) if config.data_dir else None) if data is None else data
+    if data is None:
+        data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
     return federate(data, config.split, config.clients, config.seed, config.public, config.augment)
 
 
 def check_together(
-    config: Config, method: Method, federation: Federation, model: nn.Module | None
+    config: Config, method: Method, federation: Federation, model: nn.Module | Factory | None
 ) -> tuple[Method, Net]:
     """Check that config, method, federation and model fit together.
 
@@ -109,9 +114,8 @@ def check_together(
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
-    module = model if model is not None else make(config.model, federation.shape, federation.classes, config.seed)
     net = Net(
-        module,
+        network(config, model, federation.shape, federation.classes),
         federation.shape,
         federation.classes,
         head=config.head,
@@ -124,8 +128,27 @@ def check_together(
     return method, net
 
 
+def network(config: Config, model: nn.Module | Factory | None, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return the network of a run.
+
+    Args:
+        config: The run.
+        model: The user's own module, or what makes it; by default the network that the config names.
+        shape: The shape of one input, without the batch axis.
+        classes: The number of classes.
+
+    Returns:
+        The network; unless it is the user's own module, its weights follow from the seed.
+    """
+    if isinstance(model, nn.Module):
+        return model
+    if model is not None:
+        return from_factory(model, shape, classes, config.seed)
+    return make(located(config).model, shape, classes, config.seed)
+
+
 def settings_of_objects(
-    federation: Federation | None, model: nn.Module | str | None, settings: dict[str, Any]
+    federation: Federation | None, model: nn.Module | Factory | str | None, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the settings that the user's own federation or model decides; setting them as well is an error."""
     refuse_other_objects(federation, model)
@@ -136,17 +159,23 @@ def settings_of_objects(
                 raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass it to federate()")
         found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
     if model is not None:
-        found |= {"model": model if isinstance(model, str) else type(model).__name__}
+        found |= {"model": model if isinstance(model, str) else model_name(model)}
     return found
 
 
+def model_name(model: nn.Module | Factory) -> str:
+    """Return what a config calls the user's own module, or what makes it."""
+    return type(model).__name__ if isinstance(model, nn.Module) else factory_name(model)
+
+
 def refuse_other_objects(federation: object, model: object) -> None:
-    """Say what to do with a data set that is not dealt yet, or with a class of models."""
+    """Say what to do with a data set that is not dealt yet, or with something that is no model."""
     if federation is not None and not isinstance(federation, Federation):
         kind = type(federation).__name__
         raise HoldfastError(f"the second argument is a {kind}, not a federation: make one with federate(...)")
-    if isinstance(model, type):
-        raise HoldfastError(f"the model is the class {model.__name__}: pass an instance, {model.__name__}()")
+    if model is not None and not isinstance(model, (str, nn.Module)) and not is_factory(model):
+        kind = type(model).__name__
+        raise HoldfastError(f"the model is a {kind}, not a module: pass an nn.Module, a factory of one, or a name")
 
 
 def pick_device(name: str) -> torch.device:

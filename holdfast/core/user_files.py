@@ -1,0 +1,133 @@
+"""Python files of the user, and functions in them: ``net.py:build``, ``net.py:build(width=3)``.
+
+A file is imported by itself: its folder is not added to the import path, so that its checksum covers what is executed.
+Nothing is ever executed but files that a user has named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.expression import Call
+from holdfast.core.params import one
+
+MODULES = "holdfast_file_"  # how the modules of these files are called in this process
+REFERENCE = re.compile(r"\s*(?P<file>.+\.py)\s*:\s*(?P<call>\S.*)", re.DOTALL)
+NAME = re.compile(r"[\w-]+\.py")
+
+
+class FileReference(NamedTuple):
+    """A function in a file, with its arguments."""
+
+    file: str  # the path, as given
+    call: Call
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.call}"
+
+
+def file_reference(text: str, kind: str) -> FileReference | None:
+    """Read a text such as ``net.py:build(width=3)``.
+
+    Args:
+        text: The text.
+        kind: What it should name, for the error: "model", "data set".
+
+    Returns:
+        The function, or None if the text names no file.
+
+    >>> file_reference("nets/net.py:build(width=3)", "model")
+    FileReference(file='nets/net.py', call=Call(name='build', args=(), kwargs={'width': 3}))
+    >>> file_reference("mlp(width=3)", "model")
+    """
+    if text.strip().endswith(".py"):
+        raise HoldfastError(f"the {kind} {text} is a file: name a function in it as well, such as {text.strip()}:build")
+    match = REFERENCE.fullmatch(text)
+    return FileReference(match["file"], one(match["call"], kind)) if match else None
+
+
+def read_source(path: Path) -> bytes:
+    """Return the content of a user's file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise HoldfastError(f"cannot read the file {path}: {error.strerror}; check the path") from error
+
+
+def checksum(source: bytes) -> str:
+    """Return the checksum of a file's content."""
+    return hashlib.sha256(source).hexdigest()
+
+
+def file_name(path: Path) -> str:
+    """Return the name under which a run knows a file; odd names are refused."""
+    if not NAME.fullmatch(path.name):
+        raise HoldfastError(
+            f"the file {path.name} needs a name of letters, digits, - and _ that ends in .py: rename it"
+        )
+    return path.name
+
+
+def import_file(path: Path) -> ModuleType:
+    """Execute a user's file as a module, once for each content that it has in the course of this process."""
+    source = read_source(path)
+    name = f"{MODULES}{path.stem}_{checksum(source)[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = str(path.absolute())
+    sys.modules[name] = module  # dataclasses and pickle look it up there
+    try:
+        exec(compile(source, module.__file__, "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise failure(f"cannot import {path}: it", error, path) from error
+    return module
+
+
+def function_in(reference: FileReference, kind: str) -> Callable[..., Any]:
+    """Import the file of a reference and return the function or class that it names."""
+    module = import_file(Path(reference.file).expanduser())
+    found = getattr(module, reference.call.name, None)
+    if found is None:
+        own = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", "") == module.__name__]
+        raise unknown("function", reference.call.name, own, f"in {reference.file}")
+    if not callable(found):
+        raise HoldfastError(
+            f"the {kind} {reference} is not a function or class, but a {type(found).__name__}: name one that returns it"
+        )
+    made: Callable[..., Any] = found
+    return made
+
+
+def failure(what: str, error: BaseException, path: Path | None = None) -> HoldfastError:
+    """Return the error for user's code that raised one: its kind, its message and the line, in one line.
+
+    Args:
+        what: The subject of the sentence.
+        error: What was raised; raise the result from it, so that Python shows where.
+        path: The user's file; by default the one in which the error was raised.
+
+    Returns:
+        The error, to be raised.
+    """
+    text = " ".join(str(error).split())
+    kind = type(error).__name__
+    return HoldfastError(f"{what} raised {kind}{f': {text}' if text else ''}{raised_at(error, path)}")
+
+
+def raised_at(error: BaseException, path: Path | None = None) -> str:
+    """Return the innermost line of a user's file that an error passed through, in parentheses; empty if none."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f" ({Path(error.filename).name}, line {error.lineno})" if "line" not in str(error) else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [f for f in frames if path is None or f.filename == str(path.absolute())]
+    return f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
