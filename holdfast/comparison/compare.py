@@ -95,8 +95,8 @@ def compare(
     Args:
         methods: The methods; the first is the reference.
         data: A data set or its name.
-        model: The name of a model; a factory of your own, whose weights follow from each seed; or a module, whose weights
-            all seeds start from.
+        model: The name of a model; a factory of your own, whose weights follow from each seed; or a module, from whose
+            weights all seeds start.
         seeds: Number of runs of every method, one seed each.
         first_seed: The first seed; the others follow it.
         sweep: Fields of ``Config``, each with several values to try.

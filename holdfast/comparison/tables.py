@@ -26,8 +26,8 @@ NO_SCIPY = (
 LEAK = "Rows marked LEAK use test data in training: their accuracy is meaningless."
 MANY = "Each interval is computed on its own: of 20 methods that change nothing, one is expected to look different."
 SAME_WEIGHTS = (
-    "The model is an object from Python, and every seed starts from its weights: pass a factory, such as model={model}, "
-    "for weights of its own in each seed."
+    "The model is an object from Python, and every seed starts from its weights: pass a factory, such as the class "
+    "{model}, for weights of its own in each seed."
 )
 CLOCK = (
     "Seconds, and therefore κ, are wall-clock time over whole rounds, including evaluation and the warm-up and "

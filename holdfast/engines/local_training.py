@@ -139,7 +139,7 @@ class LocalTraining:
 
         part = self.gradient_part
         g, loss = part.gradient(view(part), gradient, w) if part else gradient(w)
-        kept = dict(scratch)
+        c.loss, kept = loss, dict(scratch)
         for part in self.by_hook["direction"]:
             g, new = part.direction(view(part), g, w)
             g = zero_where_frozen(g, c.rate)

@@ -35,6 +35,7 @@ from holdfast.flower.node_data import (
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
+from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
 from holdfast.models.factories import Factory, from_factory, model_arguments
 from holdfast.models.net import Net
@@ -145,7 +146,7 @@ def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str,
         federation = node_federation(pairs, config, class_count(options.classes))
     data_ready = time.perf_counter()
     net = make_net(config, options.model, federation.shape, federation.classes)
-    method = with_flag_parts(Method.parse(config.method), config)
+    method = checked(with_flag_parts(Method.parse(config.method), config))
     setup = RunSetup(config, method, federation.to(net.device, net.dtype), net)
     return Node(setup, clients, Path(folder) if folder else None, data_ready)
 

@@ -77,6 +77,7 @@ class Client:
         rate: The product of all rates; None if no part rescales.
         eta: ``lr * rate``, the factor on the direction.
         teacher: The teachers' outputs on this batch.
+        loss: The task loss of this batch, before the step; in ``direction`` only.
     """
 
     net: Net
@@ -101,6 +102,7 @@ class Client:
     rate: Tensor | None = None
     eta: Tensor = NONE
     teacher: dict[str, Out] = field(default_factory=dict)
+    loss: Tensor = NONE
 
     @property
     def layout(self) -> Layout:

@@ -54,7 +54,7 @@ def from_factory(factory: Factory, shape: tuple[int, ...], classes: int, seed: i
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            module = factory(**given)
+            module: object = factory(**given)
         except HoldfastError:
             raise
         except Exception as error:
@@ -93,7 +93,7 @@ def model_arguments(factory: Factory, name: str = "") -> list[str]:
     missing = [p.name for p in parameters if p.default is p.empty and p.name not in taken and p.kind not in variable]
     if missing:
         raise HoldfastError(
-            f"the model {name} needs {', '.join(missing)}, but is called with shape and classes at most: give the other "
-            "parameters defaults"
+            f"the model {name} needs {', '.join(missing)}, but is called with shape and classes at most: give the "
+            "others defaults, or use a function or an instance that needs none"
         )
     return taken

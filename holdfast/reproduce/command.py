@@ -103,9 +103,8 @@ def say(line: str) -> None:
 def user_settings(given: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that the user changes."""
     settings = settings_from_pairs(given.set)
-    named = {name: getattr(given, name) for name in ("data_dir", "device")} | {
-        "imports": ", ".join(given.imports) or None
-    }
+    named = {name: getattr(given, name) for name in ("data_dir", "device")}
+    named["imports"] = ", ".join(given.imports) or None
     return with_imports(settings | {name: value for name, value in named.items() if value is not None})
 
 

@@ -18,6 +18,7 @@ from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
+from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
 from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
@@ -108,7 +109,7 @@ def check_together(
     Returns:
         The method with the parts that flags stand for, and the network on its device.
     """
-    method = with_flag_parts(method, config)
+    method = checked(with_flag_parts(method, config))
     device = pick_device(config.device)
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(
@@ -175,7 +176,7 @@ def refuse_other_objects(federation: object, model: object) -> None:
         raise HoldfastError(f"the second argument is a {kind}, not a federation: make one with federate(...)")
     if model is not None and not isinstance(model, (str, nn.Module)) and not is_factory(model):
         kind = type(model).__name__
-        raise HoldfastError(f"the model is a {kind}, not a module: pass an nn.Module, a factory of one, or a name")
+        raise HoldfastError(f"the model is of type {kind}, not a module: pass an nn.Module, a factory of one, or a name")
 
 
 def pick_device(name: str) -> torch.device:
