@@ -112,8 +112,10 @@ def run(
     if options.resume and options.folder is not None:
         refuse_changed_meaning(options.folder, config, method)
     module = None if isinstance(model, str) else model
-    if trainer is None and config.engine in OTHER_TRAINERS and (
-        federation is not None or isinstance(module, nn.Module)
+    if (
+        trainer is None
+        and config.engine in OTHER_TRAINERS
+        and (federation is not None or isinstance(module, nn.Module))
     ):
         raise HoldfastError(
             f"engine {config.engine} needs data sets by name or as file.py:function, and models likewise or as a "

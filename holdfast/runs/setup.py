@@ -176,7 +176,7 @@ def refuse_other_objects(federation: object, model: object) -> None:
         raise HoldfastError(f"the second argument is a {kind}, not a federation: make one with federate(...)")
     if model is not None and not isinstance(model, (str, nn.Module)) and not is_factory(model):
         kind = type(model).__name__
-        raise HoldfastError(f"the model is of type {kind}, not a module: pass an nn.Module, a factory of one, or a name")
+        raise HoldfastError(f"the model is of type {kind}: pass an nn.Module, a function that makes one, or a name")
 
 
 def pick_device(name: str) -> torch.device:

@@ -43,7 +43,7 @@ class Nameless(holdfast.Part):
         ),
         (
             lambda: holdfast.run("fedavg", holdfast.federate(holdfast.load("digits")), 3),
-            "^the model is of type int, not a module: pass an nn.Module, a factory of one, or a name$",
+            "^the model is of type int: pass an nn.Module, a function that makes one, or a name$",
         ),
         (lambda: Method.parse("FedAvg"), "^unknown method 'FedAvg'; did you mean fedavg[?]$"),
         (lambda: Method.parse("fedbug(0.4"), r"^cannot read 'fedbug\(0.4': expected ',' or '\)', found the end$"),
