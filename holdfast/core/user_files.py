@@ -20,6 +20,7 @@ from holdfast.core.expression import Call
 from holdfast.core.params import one
 
 MODULES = "holdfast_file_"  # how the modules of these files are called in this process
+LIBRARY = str(Path(__file__).parents[1])
 REFERENCE = re.compile(r"\s*(?P<file>.+\.py)\s*:\s*(?P<call>\S.*)", re.DOTALL)
 NAME = re.compile(r"[\w-]+\.py")
 
@@ -89,7 +90,7 @@ def import_file(path: Path) -> ModuleType:
         exec(compile(source, module.__file__, "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise failure(f"cannot import {path}: it", error, path) from error
+        raise failure(f"cannot import {path}: it", error) from error
     return module
 
 
@@ -108,26 +109,19 @@ def function_in(reference: FileReference, kind: str) -> Callable[..., Any]:
     return made
 
 
-def failure(what: str, error: BaseException, path: Path | None = None) -> HoldfastError:
+def failure(what: str, error: BaseException) -> HoldfastError:
     """Return the error for user's code that raised one: its kind, its message and the line, in one line.
 
-    Args:
-        what: The subject of the sentence.
-        error: What was raised; raise the result from it, so that Python shows where.
-        path: The user's file; by default the one in which the error was raised.
-
-    Returns:
-        The error, to be raised.
+    Raise it from ``error``, so that Python shows where that came from. ``what`` is the subject of the sentence.
     """
     text = " ".join(str(error).split())
-    kind = type(error).__name__
-    return HoldfastError(f"{what} raised {kind}{f': {text}' if text else ''}{raised_at(error, path)}")
+    return HoldfastError(f"{what} raised {type(error).__name__}{f': {text}' if text else ''}{raised_at(error)}")
 
 
-def raised_at(error: BaseException, path: Path | None = None) -> str:
-    """Return the innermost line of a user's file that an error passed through, in parentheses; empty if none."""
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        return f" ({Path(error.filename).name}, line {error.lineno})" if "line" not in str(error) else ""
+def raised_at(error: BaseException) -> str:
+    """Return the innermost line of user's code that an error passed through, in parentheses; empty if there is none."""
+    if isinstance(error, SyntaxError):
+        return ""  # its message names the line
     frames = traceback.extract_tb(error.__traceback__)
-    inside = [f for f in frames if path is None or f.filename == str(path.absolute())]
-    return f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
+    own = [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith((LIBRARY, "<"))]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
