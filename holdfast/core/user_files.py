@@ -7,10 +7,12 @@ Nothing is ever executed but files that a user has named.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,7 +23,8 @@ from holdfast.core.params import one
 
 MODULES = "holdfast_file_"  # how the modules of these files are called in this process
 LIBRARY = str(Path(__file__).parents[1])
-REFERENCE = re.compile(r"\s*(?P<file>.+\.py)\s*:\s*(?P<call>\S.*)", re.DOTALL)
+REFERENCE = re.compile(r"""\s*(?P<file>[^'"()]+\.py)\s*:\s*(?P<call>\S.*)""", re.DOTALL)
+EXAMPLES = {"model": "build", "data set": "load"}
 NAME = re.compile(r"[\w-]+\.py")
 
 
@@ -50,7 +53,8 @@ def file_reference(text: str, kind: str) -> FileReference | None:
     >>> file_reference("mlp(width=3)", "model")
     """
     if text.strip().endswith(".py"):
-        raise HoldfastError(f"the {kind} {text} is a file: name a function in it as well, such as {text.strip()}:build")
+        example = f"{text.strip()}:{EXAMPLES[kind]}"
+        raise HoldfastError(f"the {kind} {text} is a file: name a function in it as well, such as {example}")
     match = REFERENCE.fullmatch(text)
     return FileReference(match["file"], one(match["call"], kind)) if match else None
 
@@ -95,7 +99,7 @@ def import_file(path: Path) -> ModuleType:
 
 
 def function_in(reference: FileReference, kind: str) -> Callable[..., Any]:
-    """Import the file of a reference and return the function or class that it names."""
+    """Import the file of a reference; return the function or class that it names, with the arguments that it gives."""
     module = import_file(Path(reference.file).expanduser())
     found = getattr(module, reference.call.name, None)
     if found is None:
@@ -103,10 +107,25 @@ def function_in(reference: FileReference, kind: str) -> Callable[..., Any]:
         raise unknown("function", reference.call.name, own, f"in {reference.file}")
     if not callable(found):
         raise HoldfastError(
-            f"the {kind} {reference} is not a function or class, but a {type(found).__name__}: name one that returns it"
+            f"the {kind} {reference} is of type {type(found).__name__}: name a function or a class that returns it"
         )
-    made: Callable[..., Any] = found
-    return made
+    return _with_arguments(found, reference, kind)
+
+
+def _with_arguments(function: Callable[..., Any], reference: FileReference, kind: str) -> Callable[..., Any]:
+    """Return a function with the arguments that a reference gives it."""
+    call = reference.call
+    if not call.args and not call.kwargs:
+        return function
+    if call.args:
+        raise HoldfastError(f"the {kind} {reference} has arguments without names: write name=value")
+    takes = list(inspect.signature(function).parameters)
+    try:
+        inspect.signature(function).bind_partial(**call.kwargs)
+    except TypeError as error:
+        expected = f"it takes {', '.join(takes)}" if takes else "it takes none"
+        raise HoldfastError(f"the {kind} {reference} {error}: {expected}") from error
+    return partial(function, **call.kwargs)
 
 
 def failure(what: str, error: BaseException) -> HoldfastError:

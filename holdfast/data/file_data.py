@@ -16,10 +16,10 @@ from holdfast.data.user_arrays import from_arrays
 
 def from_file(reference: FileReference) -> DataSet:
     """Load the data set that a text such as ``pictures.py:load(size=32)`` names."""
-    function, call = function_in(reference, "data set"), reference.call
-    name = f"{Path(reference.file).name}:{call}"
+    name = f"{Path(reference.file).name}:{reference.call}"
+    function = function_in(reference, "data set")
     try:
-        found = function(*call.args, **call.kwargs)
+        found = function()
     except HoldfastError:
         raise
     except Exception as error:
@@ -27,12 +27,17 @@ def from_file(reference: FileReference) -> DataSet:
     if isinstance(found, DataSet):
         return replace(found, name=name)
     if not isinstance(found, (tuple, list)) or len(found) not in (2, 4):
-        kind = f"{len(found)} values" if isinstance(found, (tuple, list)) else f"a {type(found).__name__}"
         raise HoldfastError(
-            f"the data set {name} returned {kind}, expected a DataSet, (x, y) or (x, y, test_x, test_y): return one of "
-            "these"
+            f"the data set {name} returned {_described(found)}, expected a DataSet, (x, y) or (x, y, test_x, test_y): "
+            "return one of these"
         )
     try:
         return from_arrays(*found, name=name)
     except HoldfastError as error:
         raise HoldfastError(f"the data set {name}: {error}") from error
+
+
+def _described(found: object) -> str:
+    if isinstance(found, (tuple, list)):
+        return f"{len(found)} value{'s' * (len(found) != 1)}"
+    return "None" if found is None else f"a value of type {type(found).__name__}"

@@ -67,11 +67,8 @@ def from_factory(factory: Factory, shape: tuple[int, ...], classes: int, seed: i
 
 def from_file(reference: FileReference, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
     """Make the model that a text such as ``net.py:build(width=3)`` names; see ``from_factory``."""
-    factory, call = function_in(reference, "model"), reference.call
-    if call.args or call.kwargs:
-        factory = partial(factory, *call.args, **call.kwargs)
-    short = f"{Path(reference.file).name}:{call}"
-    return from_factory(factory, shape, classes, seed, short)
+    short = f"{Path(reference.file).name}:{reference.call}"
+    return from_factory(function_in(reference, "model"), shape, classes, seed, short)
 
 
 def model_arguments(factory: Factory, name: str = "") -> list[str]:
@@ -81,10 +78,7 @@ def model_arguments(factory: Factory, name: str = "") -> list[str]:
     (['classes'], [])
     """
     name = name or factory_name(factory)
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError) as error:
-        raise HoldfastError(f"the model {name} does not accept its arguments: {error}; fix them") from error
+    parameters = inspect.signature(factory).parameters.values()
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     given = {*factory.keywords} if isinstance(factory, partial) else set()
