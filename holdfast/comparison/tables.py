@@ -119,8 +119,7 @@ def notes(study: Study) -> list[str]:
     if study.best_points:
         lines += [f"best point of {method}: {label}" for method, label in study.best_points.items()]
         lines += [*edges(study), OPTIMISTIC]
-    if "model" in study.own and len(study.seeds) > 1:
-        lines.append(SAME_WEIGHTS.format(model=study.own["model"]))
+    lines += filter(None, [same_weights(study)])
     lines += [LEAK] if any(e.leaks_test_data for e in study.entries) else []
     return [*lines, CLOCK, *([RATIOS] if len(study.seeds) > 1 else [])]
 
@@ -155,6 +154,12 @@ def from_python(study: Study) -> str:
     """Say why no command makes a comparison again; empty where one does."""
     own = " and ".join(f"{what} ({name})" for what, name in study.own.items())
     return f"Started from Python with its own {own}: no command can repeat it." if own else ""
+
+
+def same_weights(study: Study) -> str:
+    """Say that all seeds start from the weights of one object, where they do."""
+    model = study.own.get("model")
+    return SAME_WEIGHTS.format(model=model) if model and len(study.seeds) > 1 else ""
 
 
 # ------------------------------------------------------------------------------------------------ cells
