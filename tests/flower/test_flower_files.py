@@ -58,7 +58,6 @@ def test_an_app_without_files_is_as_before():
 
 
 def test_nodes_with_their_own_copies_give_the_simulation():
-    """The nodes' files are in another folder, and those that the run names are gone when the nodes need them."""
     write_files(Path("node"))
     values = {**SMALL, **NAMED}
     settings = {k: v for k, v in asdict(recorded(Config(**values, method="toy-damp"))).items() if v is not None}
