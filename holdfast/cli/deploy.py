@@ -19,7 +19,8 @@ from holdfast.flower.host_names import check_host
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.method import as_method
-from holdfast.runs.code_files import for_resume, import_parts, in_folder, recorded, sources
+from holdfast.runs.code_files import for_resume, in_folder, recorded, sources
+from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder, folder_for
 from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.resume import refuse_without_objects, resumed_config

@@ -58,7 +58,7 @@ def imports(function: F) -> F:
 
 def import_all(files: Sequence[str]) -> None:
     """Import the user's files of code that flags name."""
-    from holdfast.runs.code_files import import_named
+    from holdfast.runs.file_imports import import_named
 
     for file in files:
         import_named(Path(file))

@@ -22,7 +22,8 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     from holdfast.data.federation import federate
     from holdfast.data.sources import load
     from holdfast.reports import split_picture
-    from holdfast.runs.code_files import import_parts, located, recorded
+    from holdfast.runs.code_files import located, recorded
+    from holdfast.runs.file_imports import import_parts
 
     config = recorded(Config().changed(**given(flags)))
     import_parts(config)

@@ -18,7 +18,8 @@ from holdfast.method.config import FIELDS, Config, changed_settings, with_role
 from holdfast.method.config_text import flag_words, setting_from_text, setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
-from holdfast.runs.code_files import import_parts, placed, recorded, with_files_of
+from holdfast.runs.code_files import placed, recorded, with_files_of
+from holdfast.runs.file_imports import import_parts
 
 # Settings that a sweep may change and that change who trains on what.
 WHO_TRAINS = tuple(name for name in with_role("federation", "cohort") if not FIELDS[name].metadata["not_swept"])

@@ -39,7 +39,8 @@ from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
 from holdfast.models.factories import Factory, from_factory, model_arguments
 from holdfast.models.net import Net
-from holdfast.runs.code_files import code_files, import_parts, in_folder
+from holdfast.runs.code_files import code_files, in_folder
+from holdfast.runs.file_imports import import_parts
 from holdfast.runs.run import Result, run
 from holdfast.runs.setup import RunSetup, arithmetic, network, pick_device
 from holdfast.training.round import Trainer

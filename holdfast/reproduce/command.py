@@ -25,7 +25,7 @@ from holdfast.reproduce.paper_file import load_paper, shelf
 from holdfast.reproduce.reproduction import Reproduction, reproduce
 from holdfast.reproduce.store import PAGE
 from holdfast.reproduce.table_json import table_to_json
-from holdfast.runs.code_files import with_imports
+from holdfast.runs.file_imports import with_imports
 
 PROGRAM = "holdfast reproduce"
 CHOICE = "by name, part of a name, or numbers such as 1,4 or 2-5; repeatable; default: all"

@@ -23,7 +23,7 @@ from holdfast.reproduce.paper_file import load_paper
 from holdfast.reproduce.request import Request, ResolvedRequest, resolve
 from holdfast.reproduce.store import RESULT, keep, upgrade
 from holdfast.reproduce.table_schema import TableRecord
-from holdfast.runs.code_files import with_imports
+from holdfast.runs.file_imports import with_imports
 from holdfast.training.round_record import RoundRecord
 
 SAVED_EVERY = 10.0  # seconds between two updates of the tables during runs

@@ -12,24 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.core.discovery import subclasses
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
-from holdfast.core.params import Named
-from holdfast.core.user_files import checksum, file_name, file_reference, import_file, read_source
-from holdfast.data import loading
-from holdfast.data.source import Source
-from holdfast.data.split import Split
-from holdfast.data.split_sum import splits
+from holdfast.core.user_files import checksum, file_name, file_reference, read_source
 from holdfast.method.config import Config
-from holdfast.method.part import Part, parts
-from holdfast.method.recipes import RECIPES
-from holdfast.models.zoo import Model, models
 from holdfast.runs.run_files import COPIES
 
-FAMILIES: dict[str, tuple[type[Named], Callable[[], Mapping[str, Any]]]] = {
-    "part": (Part, parts), "split": (Split, splits), "data set": (Source, loading.sources), "model": (Model, models),
-}  # fmt: skip
 FUNCTIONS = {"model": "model", "data": "data set"}  # settings that may name a function in a file, and what it makes
 NAMING = (*FUNCTIONS, "imports")  # settings that may name files
 
@@ -86,29 +74,6 @@ def located(config: Config) -> Config:
     for file in code_files(config).values():
         _check(file, f"since the run was started: restore it (the run folder keeps a copy in {COPIES}/{file.name})")
     return placed(config)
-
-
-def import_parts(config: Config) -> None:
-    """Execute the files that a config imports, so that parts, splits, models and data sets are known by name."""
-    for path in listed(located(config).imports):
-        import_named(Path(path))
-
-
-def with_imports(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Record and import the files that some settings name; return the settings with what was recorded."""
-    naming = {name: value for name, value in settings.items() if name in (*NAMING, "files")}
-    config = recorded(Config().changed(**naming))
-    import_parts(config)
-    new = {name: getattr(config, name) for name in naming}
-    return {**settings, **new} | ({} if config.files is None else {"files": config.files})
-
-
-def import_named(path: Path) -> None:
-    """Execute a user's file; it must not define again what the library defines."""
-    module = import_file(path.expanduser())
-    for cls in vars(module).values():
-        if isinstance(cls, type) and issubclass(cls, Named) and cls.__module__ == module.__name__ and cls.name:
-            _refuse_taken_name(path, cls)
 
 
 def for_resume(stored: Config, asked: Mapping[str, Any], folder: Path) -> tuple[Config, dict[str, Any]]:
@@ -226,12 +191,3 @@ def _check(file: CodeFile, remedy: str) -> None:
         raise HoldfastError(f"{path} is missing, which the run was started with: restore it, or give {setting}")
     if checksum(read_source(path)) != file.checksum:
         raise HoldfastError(f"{path} {'differs' if remedy.startswith('from') else 'has changed'} {remedy}")
-
-
-def _refuse_taken_name(path: Path, cls: type[Named]) -> None:
-    """Refuse a class of a user's file that has the name of something in the library."""
-    for kind, (base, names) in FAMILIES.items():
-        taken = {c.name for c in subclasses(base) if c.__module__.startswith("holdfast.")} if names() else set()
-        if issubclass(cls, base) and cls.name in taken | ({*RECIPES} if base is Part else set()):
-            name, cls.name = cls.name, ""  # so that the library's own keeps its name in this process
-            raise HoldfastError(f"{path} defines a {kind} called {name}, which is one of the library: rename it")

@@ -22,8 +22,9 @@ from holdfast.method.part import Part
 from holdfast.models.factories import Factory
 from holdfast.models.net import Net
 from holdfast.runs import checkpoint
-from holdfast.runs.code_files import for_resume, import_parts, recorded
+from holdfast.runs.code_files import for_resume, recorded
 from holdfast.runs.explosion import loss_of_guessing
+from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning

@@ -39,7 +39,7 @@ class Spy(Part):
         return {"deltas": w.new_zeros(1), "clients": torch.zeros(4, dtype=torch.int64)}
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
-        return {"deltas": r.deltas.sum().reshape(1), "clients": r.ids.clone()}
+        return {"deltas": r.deltas.sum().reshape(1).to(r.w.dtype), "clients": r.ids.clone()}
 
 
 @dataclass(frozen=True)
