@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.options import import_all, imports
+
 
 @click.command("combinations")
 @click.option(
@@ -15,7 +17,8 @@ import click
     show_default=True,
     help="the file to write",
 )
-def command(out: Path) -> None:
+@imports
+def command(out: Path, imports: tuple[str, ...]) -> None:
     """Sum every pair of methods, run it on both engines, and write which pairs run and why the others do not."""
     from rich.console import Console
     from rich.progress import Progress
@@ -25,6 +28,7 @@ def command(out: Path) -> None:
 
     if not out.parent.is_dir():
         raise HoldfastError(f"the folder {out.parent} does not exist: create it, or choose another --out")
+    import_all(imports)
     outcomes = {}
     with Progress(console=Console(stderr=True)) as bar:
         for pair in bar.track(pairs(), description="pairs"):

@@ -19,9 +19,11 @@ from holdfast.flower.host_names import check_host
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.method import as_method
+from holdfast.runs.code_files import for_resume, in_folder, recorded, sources
+from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder, folder_for
 from holdfast.runs.meaning_changes import refuse_changed_meaning
-from holdfast.runs.resume import resumed_config
+from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.summary_file import read_summary
 
 LOCAL_NODES = 3
@@ -116,10 +118,13 @@ def run_config(values: dict[str, Any], stored: Path | None, nodes: int) -> Confi
     """
     if stored is not None:
         method = values.pop("method", None)
-        config = resumed_config(RunFolder(stored).stored(), values, method)
+        before, values = for_resume(RunFolder(stored).stored(), values, stored)
+        import_parts(before)
+        refuse_without_objects(before, stored, None, None, method)
+        config = resumed_config(before, values, method)
         refuse_changed_meaning(RunFolder(stored), config, as_method(config.method))
         return config
-    return Config(**{"clients": nodes} | values | {"engine": "flower"})
+    return recorded(Config(**{"clients": nodes} | values | {"engine": "flower"}))
 
 
 def check_settings(config: Config, deployment: DeploymentSettings) -> float | None:
@@ -129,6 +134,7 @@ def check_settings(config: Config, deployment: DeploymentSettings) -> float | No
     from holdfast.runs.setup import prepare_simulation
 
     deployment.check(config)
+    import_parts(config)
     simulation = prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), None, None)
     return loss_of_guessing(simulation.method, simulation.net.classes)
 
@@ -154,7 +160,8 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
         raise missing("init", {"FOLDER": folder, "--method": method} | ({"--classes N": None} if no_classes else {}))
     check_host(host)
     deployment, values = separate(flags)
-    config = Config(**{"clients": deployment.nodes or LOCAL_NODES} | values | {"method": method})
+    config = recorded(Config(**{"clients": deployment.nodes or LOCAL_NODES} | values | {"method": method}))
+    import_parts(config)
     Method.parse(method)
     if classes is not None and config.data != OWN_DATA:
         raise HoldfastError(f"--classes is only for --data {OWN_DATA}, and {config.data} has its own: leave it out")
@@ -169,8 +176,8 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HoldfastError(f"{folder} exists and is not an empty folder: choose another folder")
     left_out = (*left_out, *with_role("simulation"))
-    app = {k: v for k, v in asdict(config).items() if k not in left_out} | asdict(deployment)
-    write_app(folder, app | {"out": "runs/federation", "resume": False, "overwrite": False}, classes)
+    app = {k: v for k, v in asdict(in_folder(config, Path())).items() if k not in left_out} | asdict(deployment)
+    write_app(folder, app | {"out": "runs/federation", "resume": False, "overwrite": False}, classes, sources(config))
     nodes = deployment.nodes or config.clients
     (folder / "README.md").write_text(app_readme(folder.name, host, nodes, classes is not None))
     click.echo(f"the app is in {folder}; to start it, see {folder / 'README.md'}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.options import import_all, imports
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import show
 from holdfast.core.params import limits
@@ -22,10 +23,12 @@ NAME, SUMMARY = 15, 41  # widths of the columns; with the citation they fit 80 c
 
 @click.command("methods")
 @click.argument("name", required=False)
+@imports
 @click.option("--verbose", is_flag=True, help="show each method's sum and the hooks that it fills")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def command(name: str | None, verbose: bool, as_json: bool) -> None:
+def command(name: str | None, imports: tuple[str, ...], verbose: bool, as_json: bool) -> None:
     """List the methods, or describe one: parameters, equations, paper, and what it cannot be summed with."""
+    import_all(imports)
     entries = methods()
     if name is None:
         click.echo(json.dumps([row(entry) for entry in entries])) if as_json else print_list(entries, verbose)

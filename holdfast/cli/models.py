@@ -7,16 +7,18 @@ from typing import Any
 
 import click
 
-from holdfast.cli.options import WholeNumber
+from holdfast.cli.options import WholeNumber, import_all, imports
 from holdfast.core.errors import HoldfastError
 
 
 @click.command("models")
 @click.option("--shape", default="3x32x32", metavar="CxHxW", show_default=True, help="shape of one input")
 @click.option("--classes", default=10, type=WholeNumber(low=1), show_default=True, help="number of classes")
+@imports
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
-def command(shape: str, classes: int, as_json: bool) -> None:
+def command(shape: str, classes: int, imports: tuple[str, ...], as_json: bool) -> None:
     """List the networks with their parameters, MFLOP per sample and blocks, for one input shape."""
+    import_all(imports)
     rows = describe_networks(read_shape(shape), classes)
     if as_json:
         click.echo(json.dumps(rows))

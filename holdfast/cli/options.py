@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +44,8 @@ def flag(f: Field[Any]) -> click.Option:
     shown = "" if default is None or default is False else f"  [default: {'on' if default is True else default}]"
     choices = f.metadata.get("choices")
     names = [f"{name}/--no-{name[2:]}"] if kind.startswith("bool") else [name]
+    if "repeated" in f.metadata["roles"]:
+        return click.Option([f.name, name.removesuffix("s")], multiple=True, metavar="FILE", help=f.metadata["doc"])
     kinds = {"int": "N", "flo": "X", "str": "TEXT"}
     metavar = "|".join([*(["X"] if kind.startswith("float") else []), *choices]) if choices else kinds.get(kind[:3])
     return click.Option(
@@ -57,7 +59,8 @@ def flag(f: Field[Any]) -> click.Option:
 
 def settings(*names: str, of: Mapping[str, Field[Any]] = FIELDS) -> Callable[[F], F]:
     """Add flags for some settings, by default for all but the method, to a command's function."""
-    chosen = names or tuple(n for n in of if n != "method")
+    names = names or tuple(n for n in of if n != "method")
+    chosen = [n for n in names if "recorded" not in of[n].metadata["roles"]]
 
     def decorate(function: F) -> F:
         for name in reversed(chosen):
@@ -67,6 +70,19 @@ def settings(*names: str, of: Mapping[str, Field[Any]] = FIELDS) -> Callable[[F]
         return function
 
     return decorate
+
+
+def imports(function: F) -> F:
+    """Add the flag ``--import`` to the function of a command that makes no run; ``import_all`` imports its files."""
+    return settings("imports")(function)
+
+
+def import_all(files: Sequence[str]) -> None:
+    """Import the user's files of code that flags name."""
+    from holdfast.runs.file_imports import import_named
+
+    for file in files:
+        import_named(Path(file))
 
 
 def given(
@@ -89,6 +105,7 @@ def given(
     values: dict[str, Any] = read_config(config) if config else {}
     values |= settings_from_pairs(pairs)
     for name, value in flags.items():
+        value = (", ".join(value) or None) if isinstance(value, tuple) else value
         if value is not None:
             values[name] = setting_from_text(name, value, of) if isinstance(value, str) else value
     return values

@@ -14,7 +14,7 @@ from holdfast.method.config import Config
 
 
 @click.command("split")
-@settings("data", "data_dir", "split", "clients", "seed", "public")
+@settings("data", "data_dir", "split", "clients", "seed", "public", "imports")
 @click.option("--png", type=click.Path(path_type=Path), help="also write the picture to this file")
 @click.option("--json", "as_json", is_flag=True, help="print JSON instead of the picture")
 def command(png: Path | None, as_json: bool, **flags: Any) -> None:
@@ -22,9 +22,12 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     from holdfast.data.federation import federate
     from holdfast.data.sources import load
     from holdfast.reports import split_picture
+    from holdfast.runs.code_files import located, recorded
+    from holdfast.runs.file_imports import import_parts
 
-    config = Config().changed(**given(flags))
-    data = load(config.data, Path(config.data_dir) if config.data_dir else None)
+    config = recorded(Config().changed(**given(flags)))
+    import_parts(config)
+    data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
     federation = federate(data, config.split, config.clients, config.seed, config.public)
     labels, classes, x = data.y.numpy(), federation.classes, federation.scaled(data.x)
     if png is not None:

@@ -17,7 +17,7 @@ from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.result import collect
 from holdfast.comparison.runner import refuse_damaged, refuse_mixed_meanings, run_all
 from holdfast.comparison.study_folder import StudyFolder
-from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, Study
+from holdfast.comparison.study_schema import FACTORY, DataFacts, ExecutionOptions, Study
 from holdfast.comparison.table_texts import markdown
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
@@ -27,7 +27,9 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
+from holdfast.models.factories import Factory
 from holdfast.runs.folder import LISTED, folder_for
+from holdfast.runs.setup import model_name, refuse_other_objects
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Comparison:
 def compare(
     methods: Sequence[str | Part | Method],
     data: str | DataSet | None = None,
-    model: str | nn.Module | None = None,
+    model: str | nn.Module | Factory | None = None,
     *,
     seeds: int = 5,
     first_seed: int = 0,
@@ -95,7 +97,8 @@ def compare(
     Args:
         methods: The methods; the first is the reference.
         data: A data set or its name.
-        model: A module or the name of a model.
+        model: The name of a model; a factory of your own, whose weights follow from each seed; or a module, from whose
+            weights all seeds start.
         seeds: Number of runs of every method, one seed each.
         first_seed: The first seed; the others follow it.
         sweep: Fields of ``Config``, each with several values to try.
@@ -119,11 +122,12 @@ def compare(
     from_python = python_objects(data, model)
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
     execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light)
-    common = settings | named | from_python
+    objects = {what.removesuffix(" factory"): name for what, name in from_python.items()}
+    common = settings | named | objects
     request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
     plan = make_plan(request)
     watch = watch or _follower(progress)
-    executor = Executor(data if isinstance(data, DataSet) else None, model if isinstance(model, nn.Module) else None)
+    executor = Executor(data if isinstance(data, DataSet) else None, None if isinstance(model, str) else model)
     with folder_for(None if out is None else Path(out), "compare", slug(plan.config.data)) as path:
         return run_plan(plan, executor, StudyFolder(path), overwrite, watch, stop)
 
@@ -192,13 +196,15 @@ def tabulate(path: str | Path, targets: Sequence[float] | None = None) -> Compar
     return Comparison(plan, folder.path, study)
 
 
-def python_objects(data: object, model: object) -> dict[str, str]:
+def python_objects(data: DataSet | str | None, model: nn.Module | Factory | str | None) -> dict[str, str]:
     """Name the data and the model where they are Python objects; anything but these and names is an error."""
-    for name, value, kind in (("data", data, DataSet), ("model", model, nn.Module)):
-        if value is not None and not isinstance(value, (str, kind)):
-            raise HoldfastError(f"{name} must be a name or a {kind.__name__}, not a {type(value).__name__}")
+    if data is not None and not isinstance(data, (str, DataSet)):
+        raise HoldfastError(f"data must be a name or a DataSet, not a {type(data).__name__}")
+    refuse_other_objects(None, model)
     names = {"data": data.name} if isinstance(data, DataSet) else {}
-    return names | ({"model": type(model).__name__} if isinstance(model, nn.Module) else {})
+    if model is None or isinstance(model, str):
+        return names
+    return names | {"model" if isinstance(model, nn.Module) else FACTORY: model_name(model)}
 
 
 def facts_of(federation: Federation) -> DataFacts:

@@ -16,6 +16,8 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.sources import load
 from holdfast.method.config import Config, with_role
+from holdfast.models.factories import Factory
+from holdfast.runs.code_files import located
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.provenance import made_here
 from holdfast.runs.run import carry_out
@@ -31,13 +33,13 @@ class Executor:
 
     Attributes:
         data: A data set from Python, used instead of the one that configs name.
-        model: A model from Python, used instead of the one that configs name.
+        model: A model from Python, or what makes it, used instead of the one that configs name.
         loaded: Data sets by name and folder.
         dealt: The last federation, by the settings that decide it.
     """
 
     data: DataSet | None = None
-    model: nn.Module | None = None
+    model: nn.Module | Factory | None = None
     loaded: dict[tuple[str, str | None], DataSet] = field(default_factory=dict)
     dealt: dict[tuple[Any, ...], Federation] = field(default_factory=dict)
 
@@ -88,7 +90,7 @@ class Executor:
             return self.data
         key = (config.data, config.data_dir)
         if key not in self.loaded:
-            self.loaded[key] = load(config.data, config.data_dir)
+            self.loaded[key] = load(located(config).data, config.data_dir)
         return self.loaded[key]
 
 

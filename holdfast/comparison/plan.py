@@ -13,10 +13,13 @@ from holdfast.comparison.labels import EntryName, entry_names
 from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, StoredPlan
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.user_files import MODULES
 from holdfast.method.config import FIELDS, Config, changed_settings, with_role
 from holdfast.method.config_text import flag_words, setting_from_text, setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
+from holdfast.runs.code_files import placed, recorded, with_files_of
+from holdfast.runs.file_imports import import_parts
 
 # Settings that a sweep may change and that change who trains on what.
 WHO_TRAINS = tuple(name for name in with_role("federation", "cohort") if not FIELDS[name].metadata["not_swept"])
@@ -41,6 +44,7 @@ class ComparisonRequest:
         sweep: Settings with several values.
         execution: Targets, jobs and whether to keep checkpoints.
         from_python: The names of data and model where they are Python objects.
+        stored: Whether it was read from disk to be reported: then no file of code is executed.
     """
 
     methods: Sequence[str | Part | Method]
@@ -50,6 +54,7 @@ class ComparisonRequest:
     sweep: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     from_python: Mapping[str, str] = field(default_factory=dict)
+    stored: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class Plan:
         entries = self.entries
         beside = [entries.index(self.reference(entry)) for entry in entries]
         return [
-            Task(i, beside[i], e.label, self.config_of(e, seed), e.method, out / e.folder / f"seed-{seed}")
+            Task(i, beside[i], e.label, recorded(self.config_of(e, seed)), e.method, out / e.folder / f"seed-{seed}")
             for seed in self.seeds
             for i, e in enumerate(entries)
         ]
@@ -152,7 +157,7 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
         The settings in the order of ``Config``.
     """
     values = settings_of(config) | {"cohort": cohort}
-    hidden = {*leave_out} | ({"cohort"} if cohort is None else set())
+    hidden = {*leave_out, *with_role("recorded")} | ({"cohort"} if cohort is None else set())
     return {
         k: v for k, v in values.items() if k not in hidden and (k in with_role("headline") or v != FIELDS[k].default)
     }
@@ -160,9 +165,8 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
 
 def flags(config: Config, leave_out: Collection[str]) -> list[str]:
     """Return the words of a command line that set everything in which a config differs from the defaults."""
-    return [
-        word for name, value in changed_settings(config, tuple(leave_out)).items() for word in flag_words(name, value)
-    ]
+    changed = changed_settings(placed(config), (*leave_out, *with_role("recorded")))
+    return [word for name, value in changed.items() for word in flag_words(name, value)]
 
 
 def execution_flags(options: ExecutionOptions) -> list[str]:
@@ -182,14 +186,12 @@ def make_plan(request: ComparisonRequest) -> Plan:
     for name in ("method", "seed"):
         if name in settings:
             raise HoldfastError(f"{name} cannot be set for a whole comparison: {FIELDS[name].metadata['not_swept']}")
-    built = [(str(m), as_method(m)) for m in methods]
-    for (text, method), (other, same) in itertools.combinations(built, 2):
-        if method == same:
-            raise HoldfastError(f"{text} and {other} are the same method: leave one out")
+    config, sweep = recorded_sweep(recorded(Config().changed(**settings)), check_sweep(request.sweep, settings))
+    built = built_methods(request, config)
     plan = Plan(
-        Config().changed(**settings),
+        config,
         tuple(built),
-        check_sweep(request.sweep, settings),
+        sweep,
         tuple(range(request.first_seed, request.first_seed + request.seeds)),
         request.execution,
         {**request.from_python, **users_parts(built)},
@@ -199,9 +201,33 @@ def make_plan(request: ComparisonRequest) -> Plan:
     return plan
 
 
+def built_methods(request: ComparisonRequest, config: Config) -> list[tuple[str, Method]]:
+    """Return every method as text and built; two that are the same are an error.
+
+    Parts of a stored comparison that only a file of code or Python can provide are not built: it is not run.
+    """
+    if request.stored and (config.imports or "parts" in request.from_python):
+        return [(str(m), Method()) for m in request.methods]
+    import_parts(config)
+    built = [(str(m), as_method(m)) for m in request.methods]
+    for (text, method), (other, same) in itertools.combinations(built, 2):
+        if method == same:
+            raise HoldfastError(f"{text} and {other} are the same method: leave one out")
+    return built
+
+
+def recorded_sweep(config: Config, sweep: dict[str, tuple[Any, ...]]) -> tuple[Config, dict[str, tuple[Any, ...]]]:
+    """Record the files of code that models of a sweep name, too; the sweep then names them by their names alone."""
+    if "model" not in sweep:
+        return config, sweep
+    points = [recorded(config.changed(model=value)) for value in sweep["model"]]
+    return with_files_of(config, points), sweep | {"model": tuple(point.model for point in points)}
+
+
 def users_parts(methods: Sequence[tuple[str, Method]]) -> dict[str, str]:
     """Name the parts that the user has written: the command line does not know them."""
-    names = [p.name for _, method in methods for p in method.parts if not type(p).__module__.startswith("holdfast.")]
+    known = ("holdfast.", MODULES)  # those of a file are known once it is imported
+    names = [p.name for _, method in methods for p in method.parts if not type(p).__module__.startswith(known)]
     return {"parts": ", ".join(dict.fromkeys(names))} if names else {}
 
 

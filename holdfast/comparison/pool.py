@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
+from holdfast.core.user_files import import_file
+from holdfast.runs.code_files import listed, located
 
 STOP = "stop"
 
@@ -55,7 +58,7 @@ class ProcessPool:
         stop_sent = stopped = False
         try:
             with ignoring_interrupts():
-                pipes = dict(self._start() for _ in range(self.jobs))
+                pipes = dict(self._start(files_of(tasks)) for _ in range(self.jobs))
             for pipe in pipes:
                 busy[pipe] = waiting.pop(0)
                 pipe.send(busy[pipe])
@@ -86,20 +89,29 @@ class ProcessPool:
                 process.join()
         return not stopped
 
-    def _start(self) -> tuple[Connection, SpawnProcess]:
-        """Start a process. If its data cannot be in shared memory, which may be full or limited, it gets a copy."""
-        try:
-            return self._start_with(self.executor)
-        except RuntimeError:  # what torch raises then
-            return self._start_with(pickle.dumps(self.executor))
-
-    def _start_with(self, executor: Executor | bytes) -> tuple[Connection, SpawnProcess]:
+    def _start(self, files: list[str]) -> tuple[Connection, SpawnProcess]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, executor, self.threads, self.light))
+        process = context.Process(target=serve, args=(theirs, files, self.threads, self.light))
         process.start()
         theirs.close()
+        try:
+            self._send_executor(ours)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            process.terminate()
+            process.join()
+            raise HoldfastError(
+                f"the model or the data cannot be sent to the processes of --jobs ({error}): define them at the top "
+                "level of a module, or use one job"
+            ) from error
         return ours, process
+
+    def _send_executor(self, pipe: Connection) -> None:
+        """Send what a process works with. If its data cannot be in shared memory, which may be full, send a copy."""
+        try:
+            pipe.send(self.executor)
+        except RuntimeError:  # what torch raises then
+            pipe.send(pickle.dumps(self.executor))
 
     def _receive(self, pipe: Connection, process: SpawnProcess) -> tuple[Any, ...]:
         try:
@@ -118,12 +130,27 @@ def ready(pipes: Iterable[Connection]) -> list[Connection]:
     return [pipe for pipe in wait(list(pipes), timeout=0.2) if isinstance(pipe, Connection)]
 
 
-def serve(pipe: Connection, given: Executor | bytes, threads: int, light: bool) -> None:
-    """Work as a process of the pool: take a task, report every round and the end, take the next."""
-    executor: Executor = pickle.loads(given) if isinstance(given, bytes) else given
+def files_of(tasks: Iterable[Task]) -> list[str]:
+    """Return the user's files of code whose objects tasks may hold."""
+    return list(dict.fromkeys(path for task in tasks for path in listed(located(task.config).imports)))
+
+
+def serve(pipe: Connection, files: list[str], threads: int, light: bool) -> None:
+    """Work as a process of the pool: take a task, report every round and the end, take the next.
+
+    Args:
+        pipe: Sends the executor first, then tasks.
+        files: The user's files of code to import before anything is received.
+        threads: The number of torch threads.
+        light: Whether to delete the checkpoints of finished runs.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group, but the first process decides
     threading.Thread(target=die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    for file in files:
+        import_file(Path(file))
+    given = pipe.recv()
+    executor: Executor = pickle.loads(given) if isinstance(given, bytes) else given
     while True:
         try:
             task = pipe.recv()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
-from holdfast.comparison.study_schema import FORMAT, DataFacts, StoredPlan, Study
+from holdfast.comparison.study_schema import FACTORY, FORMAT, DataFacts, StoredPlan, Study
 from holdfast.comparison.table_texts import as_csv, latex, markdown
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import ASIDE, write_atomically
@@ -75,7 +75,7 @@ class StudyFolder:
         seeds = stored.seeds
         return make_plan(
             ComparisonRequest(
-                stored.methods, settings, len(seeds), seeds[0], stored.sweep, stored.how, stored.own or {}
+                stored.methods, settings, len(seeds), seeds[0], stored.sweep, stored.how, stored.own or {}, stored=True
             )
         )
 
@@ -155,7 +155,7 @@ def check_same_comparison(path: Path, stored: StoredPlan, asked: StoredPlan) -> 
     if found:
         raise HoldfastError(f"{another}{found.name} = {found.stored}, not {found.asked}{remedy}")
     before, now = (stored.own if stored.own is not None else asked.own) or {}, asked.own or {}
-    for name in ("data", "model"):
+    for name in ("data", "model", FACTORY):
         old, new = before.get(name, ""), now.get(name, "")
         if old != new:
             sources = [f"{name} from Python ({text})" if text else f"{name} given by name" for text in (old, new)]

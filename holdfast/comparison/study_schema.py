@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.core.typed_json import OMIT_NONE
 
+FACTORY = "model factory"  # the entry of ``own`` for a function or class from Python that makes the model
 FORMAT = 2  # of both files; 1 is the same with older part names, and its plan.json has no number
 
 

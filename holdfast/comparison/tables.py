@@ -25,6 +25,10 @@ NO_SCIPY = (
 )
 LEAK = "Rows marked LEAK use test data in training: their accuracy is meaningless."
 MANY = "Each interval is computed on its own: of 20 methods that change nothing, one is expected to look different."
+SAME_WEIGHTS = (
+    "The model is an object from Python, and every seed starts from its weights: pass a factory, such as the class "
+    "{model}, for weights of its own in each seed."
+)
 CLOCK = (
     "Seconds, and therefore κ, are wall-clock time over whole rounds, including evaluation and the warm-up and "
     "compilation in a run's first round. Compare methods by rounds and MB."
@@ -115,6 +119,7 @@ def notes(study: Study) -> list[str]:
     if study.best_points:
         lines += [f"best point of {method}: {label}" for method, label in study.best_points.items()]
         lines += [*edges(study), OPTIMISTIC]
+    lines += filter(None, [same_weights(study)])
     lines += [LEAK] if any(e.leaks_test_data for e in study.entries) else []
     return [*lines, CLOCK, *([RATIOS] if len(study.seeds) > 1 else [])]
 
@@ -150,6 +155,12 @@ def from_python(study: Study) -> str:
     """Say why no command makes a comparison again; empty where one does."""
     own = " and ".join(f"{what} ({name})" for what, name in study.own.items())
     return f"Started from Python with its own {own}: no command can repeat it." if own else ""
+
+
+def same_weights(study: Study) -> str:
+    """Say that all seeds start from the weights of one object, where they do."""
+    model = study.own.get("model")
+    return SAME_WEIGHTS.format(model=model) if model and len(study.seeds) > 1 else ""
 
 
 # ------------------------------------------------------------------------------------------------ cells

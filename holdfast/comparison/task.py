@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.method.method import Method
+from holdfast.runs.code_files import refuse_changed_files
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.meaning_changes import changed_meaning
 from holdfast.runs.resume import first_difference
@@ -42,7 +43,9 @@ class Task:
         """Return ``new``, ``started``, ``finished`` or ``diverged``; raise an error if the folder holds another run."""
         if not (self.folder / CONFIG).exists():
             return "new"
-        found = first_difference(RunFolder(self.folder).stored(), vars(self.config))
+        stored = RunFolder(self.folder).stored()
+        refuse_changed_files(stored, self.config, self.folder)
+        found = first_difference(stored, vars(self.config))
         if found:
             raise HoldfastError(
                 f"{self.folder} holds another run, with {found.name} = {found.stored}, not {found.asked}: "

@@ -20,10 +20,11 @@ def discover(package: str, base: type[T]) -> dict[str, type[T]]:
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package}.{module.name}")
-    return {cls.name: cls for cls in _subclasses(base) if vars(cls).get("name")}
+    return {cls.name: cls for cls in subclasses(base) if vars(cls).get("name")}
 
 
-def _subclasses(cls: type[T]) -> Iterator[type[T]]:
+def subclasses(cls: type[T]) -> Iterator[type[T]]:
+    """Yield the subclasses of a class, and theirs."""
     for sub in cls.__subclasses__():
         yield sub
-        yield from _subclasses(sub)
+        yield from subclasses(sub)

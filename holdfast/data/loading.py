@@ -8,8 +8,10 @@ from pathlib import Path
 from holdfast.core.discovery import discover
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import build, one
+from holdfast.core.user_files import file_reference
 from holdfast.data.cache import user_folder
 from holdfast.data.dataset import DataSet
+from holdfast.data.file_data import from_file
 from holdfast.data.source import Source
 
 
@@ -32,7 +34,8 @@ def load(text: str, data_dir: str | Path | None = None) -> DataSet:
     """Load a data set by name.
 
     Args:
-        text: Its name, with parameters if any: ``mnist``, ``cinic10(valid=true)``, ``folder('pictures', size=64)``.
+        text: Its name, with parameters if any: ``mnist``, ``cinic10(valid=true)``, ``folder('pictures', size=64)``; or
+            a function in a file, ``pictures.py:load``.
         data_dir: The folder of all data sets; by default ``$HOLDFAST_DATA`` or a folder in the user's cache.
 
     Returns:
@@ -41,7 +44,8 @@ def load(text: str, data_dir: str | Path | None = None) -> DataSet:
     >>> load("digits").x.shape[1:]
     torch.Size([1, 8, 8])
     """
-    return source(text).load(data_folder(data_dir))
+    reference = file_reference(text, "data set")
+    return source(text).load(data_folder(data_dir)) if reference is None else from_file(reference)
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,7 @@ class LocalTraining:
         part = self.gradient_part
         g, loss = part.gradient(view(part), gradient, w) if part else gradient(w)
         kept = with_statistics(kept, passes[0].stats)  # a second gradient of the same batch does not count again
+        c.loss = loss
         for part in self.by_hook["direction"]:
             changed, new = part.direction(view(part), g, w)
             g = zero_where_frozen(self._only_shared(part, changed, g), c.rate)

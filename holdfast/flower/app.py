@@ -15,7 +15,6 @@ from typing import Any
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
-from torch import nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
@@ -37,14 +36,17 @@ from holdfast.flower.node_data import (
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
+from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
+from holdfast.models.factories import Factory, from_factory, model_arguments
 from holdfast.models.net import Net
+from holdfast.runs.code_files import code_files, in_folder
+from holdfast.runs.file_imports import import_parts
 from holdfast.runs.run import run
 from holdfast.runs.run_result import Result
-from holdfast.runs.setup import RunSetup, arithmetic, fitted, pick_device
+from holdfast.runs.setup import RunSetup, arithmetic, fitted, is_named, pick_device
 from holdfast.training.round import Trainer
 
-MakeModel = Callable[[], nn.Module]
 OUTCOME = "outcome"  # the setting that names the file in which the server reports how a run ended
 _networks: dict[tuple[Any, ...], tuple[bool, Net]] = {}  # the last one of this process, by what it was made for
 SERVER_LOG = "server.log"  # the server's warnings, beside that file
@@ -66,35 +68,40 @@ class ClientOptions:
         data: Reads the samples and labels of a client.
         model: Makes the network.
         classes: The number of classes in the nodes' own data.
+        folder: Where the run's files of code are.
     """
 
     data: ReadData | None = None
-    model: MakeModel | None = None
+    model: Factory | None = None
     classes: int | None = None
+    folder: Path | None = None
 
 
 def client_app(
     data: ReadData | None = None,
     *,
-    model: MakeModel | None = None,
+    model: Factory | None = None,
     classes: int | None = None,
     state: Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
 ) -> ClientApp:
     """Make the clients' half of a federation.
 
     Args:
         data: ``data(client, node)`` returns the samples and labels of a client of this node. By default every node
             splits the run's data set in the same way and keeps its own clients' samples.
-        model: Makes your own network; by default the network that the run names.
+        model: Makes your own network, from ``shape`` and ``classes`` if it takes them; by default the network that the
+            run names.
         classes: The number of classes; needed with ``data``.
         state: The folder in which nodes also keep the parts' states; a node's setting ``state`` overrides it.
         settings: The settings of the run, if they are not those of the Flower app.
+        folder: The folder of the files of code that the run names; a node executes no others.
 
     Returns:
         The app.
     """
-    app, options = ClientApp(), ClientOptions(data, model, classes)
+    app, options = ClientApp(), ClientOptions(data, model, classes, folder)
     for kind, method in HANDLERS.items():
         category, _, action = kind.partition(".")
         register = app.train if category == "train" else app.query
@@ -109,7 +116,10 @@ def _handler(
     settings: Mapping[str, Any] | None,
 ) -> Callable[[Message, Context], Message]:
     def handle(message: Message, context: Context) -> Message:
-        config = node_config(context.run_config, context.node_config) if settings is None else local_config(settings)
+        if settings is None:
+            config = carried(node_config(context.run_config, context.node_config), options.folder)
+        else:
+            config = local_config(settings)
         folder = str(context.node_config.get("state") or state or "")
         started = time.perf_counter()
         with arithmetic(config.precision):
@@ -133,6 +143,7 @@ def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str,
     Returns:
         The node, with its data read.
     """
+    import_parts(config)
     clients = clients_of(config, dict(settings))
     if options.data is None:
         federation = split_data(config).only(clients, test=config.batchnorm == "local")
@@ -141,12 +152,12 @@ def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str,
         federation = node_federation(pairs, config, class_count(options.classes))
     data_ready = time.perf_counter()
     federation, net = network_for(config, options.model, federation)
-    method = with_flag_parts(Method.parse(config.method), config)
+    method = checked(with_flag_parts(Method.parse(config.method), config))
     setup = RunSetup(config, method, federation.to(net.device, net.dtype), net)
     return Node(setup, clients, Path(folder) if folder else None, data_ready)
 
 
-def network_for(config: Config, model: MakeModel | None, federation: Federation) -> tuple[Federation, Net]:
+def network_for(config: Config, model: Factory | None, federation: Federation) -> tuple[Federation, Net]:
     """Make the network of a run, once per process, and let the samples reach it as it takes them.
 
     Args:
@@ -160,10 +171,10 @@ def network_for(config: Config, model: MakeModel | None, federation: Federation)
     kind = (config, model, federation.shape, federation.classes, federation.data.fields, federation.integers)
     if kind not in _networks:
         _networks.clear()
-        fitting, net = fitted(config, federation, None if model is None else model(), pick_device(config.device))
+        fitting, net = fitted(config, federation, model, pick_device(config.device))
         _networks[kind] = fitting.tokens, net
     tokens, net = _networks[kind]
-    federation = federation.as_images() if model is None else federation
+    federation = federation.as_images() if is_named(config, model) else federation
     return (federation.as_tokens() if tokens else federation), net
 
 
@@ -175,6 +186,16 @@ def node_config(run_settings: Mapping[str, Any], node_settings: Mapping[str, Any
     shared = {name: value for name, value in config_values(run_settings).items() if name != "data_dir"}
     own = {name: value for name, value in config_values(node_settings).items() if name in with_role("node")}
     return local_config(shared | own)
+
+
+def carried(config: Config, folder: Path | None) -> Config:
+    """Return the config of a node whose app carries the run's files of code; a node executes no others."""
+    if config.files is None or folder is not None:
+        return config if folder is None else in_folder(config, folder)
+    raise HoldfastError(
+        f"the run names {', '.join(code_files(config))}, but the node's app has no files of code: write the app with "
+        "holdfast deploy init, or give their folder to client_app(folder=...)"
+    )
 
 
 def local_config(settings: Mapping[str, Any]) -> Config:
@@ -192,8 +213,9 @@ def server_app(
     test: Callable[[], Pair] | None = None,
     *,
     public: Callable[[], Pair] | None = None,
-    model: MakeModel | None = None,
+    model: Factory | None = None,
     classes: int | None = None,
+    folder: Path | None = None,
 ) -> ServerApp:
     """Make the server's half of a federation. Its settings are those of the Flower app; ``out`` is the run folder.
 
@@ -201,8 +223,10 @@ def server_app(
         test: Returns the samples and labels on which the model is scored. By default they are the test data of the
             run's data set.
         public: Returns public data, for methods that need them; every node receives a copy.
-        model: Makes your own network; by default the network that the run names.
+        model: Makes your own network, from ``shape`` and ``classes`` if it takes them; by default the network that the
+            run names.
         classes: The number of classes; needed with ``test``.
+        folder: The folder of the files of code that the run names, for those that are not where the run says.
 
     Returns:
         The app.
@@ -214,6 +238,9 @@ def server_app(
         settings: dict[str, Any] = dict(context.run_config)
         with keep_warnings(settings), report_outcome(settings):
             config = Config(**config_values(settings)).changed(engine="flower")
+            if folder is not None:
+                config = in_folder(config, folder, keep=True)
+                settings |= {} if config.files is None else {"files": config.files}
             federation = None
             if test is not None:
                 federation = server_federation(test(), public() if public else None, config, class_count(classes))
@@ -274,7 +301,7 @@ def serve(
     config: Config,
     settings: Mapping[str, Any],
     federation: Federation | None = None,
-    model: MakeModel | None = None,
+    model: Factory | None = None,
     **more: Any,
 ) -> Result:
     """Carry out a run with the nodes of a grid; evaluation, history and checkpoints are those of a simulation.
@@ -298,11 +325,13 @@ def serve(
     def coordinate(setup: RunSetup) -> AbstractContextManager[Trainer]:
         return nullcontext(Coordinator(setup, grid, deployment))
 
-    model_name = values.pop("model", None)
+    given: Any = values.pop("model", None)
+    if model is not None:  # the run is named after what a factory without arguments makes
+        given = model if model_arguments(model) else from_factory(model, (), 0, config.seed)
     return run(
         config.method,
         federation,
-        model() if model else model_name,
+        given,
         out=settings.get("out") or None,
         resume=bool(settings.get("resume", False)),
         overwrite=bool(settings.get("overwrite", False)),

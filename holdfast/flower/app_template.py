@@ -14,6 +14,7 @@ from holdfast.method.config import FIELDS
 from holdfast.method.config_text import toml_value
 
 PACKAGE = "federation"
+FILES = "files"  # the folder of the user's files of code in that package
 OWN_DATA = "own"  # what --data says if the nodes bring their own data
 FLOWER_VERSION = "1.41"  # the oldest that works
 APP_SETTINGS = {  # settings that only an app has
@@ -54,7 +55,7 @@ CLIENT = '''\
 
 from holdfast.flower import client_app
 
-app = client_app()
+app = client_app({folder})
 '''
 
 SERVER = '''\
@@ -62,7 +63,7 @@ SERVER = '''\
 
 from holdfast.flower import server_app
 
-app = server_app()
+app = server_app({folder})
 '''
 
 OWN_CLIENT = '''\
@@ -85,7 +86,7 @@ def data(client, node):
         return file["x"].astype("float32"), file["y"].astype("int64")
 
 
-app = client_app(data, classes=CLASSES)
+app = client_app(data, classes=CLASSES{, folder})
 '''
 
 OWN_SERVER = '''\
@@ -106,7 +107,7 @@ def test():
         return file["x"].astype("float32"), file["y"].astype("int64")
 
 
-app = server_app(test, classes=CLASSES)
+app = server_app(test, classes=CLASSES{, folder})
 '''
 
 README = """\
@@ -167,13 +168,16 @@ The run folder is the setting `out` in `pyproject.toml`. It is on the server; us
 """
 
 
-def write_app(folder: Path, settings: Mapping[str, Any], classes: int | None = None) -> None:
+def write_app(
+    folder: Path, settings: Mapping[str, Any], classes: int | None = None, files: Mapping[str, bytes] | None = None
+) -> None:
     """Write an app.
 
     Args:
         folder: The folder of the app.
         settings: Its settings; None stands for a setting without a value.
         classes: The number of classes, if the nodes bring their own data.
+        files: The user's files of code that the app carries, by name.
     """
     package = folder / PACKAGE
     package.mkdir(parents=True, exist_ok=True)
@@ -182,8 +186,19 @@ def write_app(folder: Path, settings: Mapping[str, Any], classes: int | None = N
     (folder / "pyproject.toml").write_text(PYPROJECT.format(PACKAGE=PACKAGE, settings=lines, **versions))
     client, server = (CLIENT, SERVER) if classes is None else (OWN_CLIENT, OWN_SERVER)
     (package / "__init__.py").write_text("")
-    (package / "client_app.py").write_text(client.replace("{classes}", str(classes)))
-    (package / "server_app.py").write_text(server.replace("{classes}", str(classes)))
+    (package / "client_app.py").write_text(filled(client, classes, bool(files)))
+    (package / "server_app.py").write_text(filled(server, classes, bool(files)))
+    for name, source in (files or {}).items():
+        (package / FILES).mkdir(exist_ok=True)
+        (package / FILES / name).write_bytes(source)
+
+
+def filled(template: str, classes: int | None, files: bool) -> str:
+    """Return the code of an app; ``files`` says whether it carries files of code."""
+    folder = f'folder=Path(__file__).parent / "{FILES}"' if files else ""
+    text = template.replace("{classes}", str(classes)).replace("{folder}", folder)
+    text = text.replace("{, folder}", f", {folder}" if folder else "")
+    return text.replace("\n\n", "\n\nfrom pathlib import Path\n\n", 1) if files else text
 
 
 def setting_line(name: str, value: Any) -> str:

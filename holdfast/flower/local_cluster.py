@@ -18,7 +18,9 @@ from holdfast.flower import app_template, certificates
 from holdfast.flower.app import OUTCOME
 from holdfast.flower.environment import child_environment
 from holdfast.flower.processes import Processes, free_port, listening
+from holdfast.method.config import Config
 from holdfast.method.config_text import toml_value
+from holdfast.runs.code_files import sources
 from holdfast.runs.run_files import CONFIG, FLOWER
 
 CHECK_EVERY = 2.0  # seconds between checks whether the server is alive
@@ -179,7 +181,8 @@ class LocalCluster:
 
     def submit(self, settings: Mapping[str, Any]) -> int:
         """Write an app with these settings and start it; return Flower's id of the run."""
-        app_template.write_app(self.app, settings)
+        files = sources(Config(files=settings.get("files")))
+        app_template.write_app(self.app, settings, files=files)
         return self.launch(self.app)
 
     def launch(self, app: Path) -> int:

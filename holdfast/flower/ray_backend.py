@@ -40,7 +40,7 @@ def ray_trainer(setup: RunSetup) -> Iterator[Trainer]:
     config = setup.config
     states = None if setup.path is None else setup.path.absolute() / FLOWER / "nodes"
     settings = DeploymentSettings(nodes=config.clients, timeout=TIMEOUT, patience=300.0)
-    with ray_grid(config, client_app(settings=config.set_values(), state=states)) as grid:
+    with ray_grid(config, client_app(model=setup.factory, settings=config.set_values(), state=states)) as grid:
         yield Coordinator(setup, grid, settings)
 
 

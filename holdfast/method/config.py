@@ -20,6 +20,8 @@ ROLES = {
     "node": "is decided by each node of a deployment for itself",
     "named data": "has no meaning if the nodes bring their own data",
     "headline": "is named by every table of a comparison",
+    "recorded": "is written by the library, not by users: it has no flag and is left out of tables",
+    "repeated": "is a list, whose flag is given once for each item",
 }
 
 
@@ -146,6 +148,16 @@ class Config(Named):
     )
     device: str = param("auto", "device to compute on", choices=("auto", "cpu", "cuda"), roles=("place", "node"))
     precision: str = param("fp32", "precision of local training", choices=("fp32", "tf32", "bf16", "fp64"))
+    imports: str | None = param(
+        None, "Python file with parts, splits, models or data sets to use by name; repeatable", roles=("repeated",),
+        not_swept="import all files",
+    )  # fmt: skip
+    files: str | None = param(
+        None,
+        "every file of code that the run uses: its name, its checksum and where it is, a line each",
+        roles=("place", "free", "recorded"),
+        not_swept="it is recorded",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

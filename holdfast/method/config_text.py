@@ -125,6 +125,8 @@ def flag_words(name: str, value: Any) -> list[str]:
     (['--eval-every', '2'], ['--no-graphs'])
     """
     flag = name.replace("_", "-")
+    if "repeated" in FIELDS[name].metadata["roles"]:
+        return [word for item in value.split(", ") for word in (f"--{flag.removesuffix('s')}", item)]
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]
     return [f"--{flag}", setting_to_text(value)]

@@ -83,6 +83,7 @@ class Client:
         teacher: The teachers' outputs on this batch.
         total: In ``end``, for parts that declare ``reads_total``: the sum of ``weight`` over the round's steps; None if
             every step is plain SGD at the nominal rate, so that it is ``lr * K``.
+        loss: The task loss of this batch, before the step; in ``direction`` only.
     """
 
     net: Net
@@ -110,6 +111,7 @@ class Client:
     weight: Tensor = NONE
     teacher: dict[str, Out] = field(default_factory=dict)
     total: Tensor | None = None
+    loss: Tensor = NONE
 
     @property
     def layout(self) -> Layout:

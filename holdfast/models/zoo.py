@@ -14,6 +14,8 @@ from torch import nn
 from holdfast.core.discovery import discover
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import Named, build, one
+from holdfast.core.user_files import file_reference
+from holdfast.models import factories
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def make(text: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.M
     """Build a network whose initial weights depend on the seed alone.
 
     Args:
-        text: The model, such as ``cnn`` or ``mlp(width=25, depth=1)``.
+        text: The model, such as ``cnn``, ``mlp(width=25, depth=1)`` or ``net.py:build``.
         shape: The shape of one input, without the batch axis.
         classes: The number of classes.
         seed: The seed of the initial weights.
@@ -47,9 +49,12 @@ def make(text: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.M
     Returns:
         The network, on the CPU.
     """
+    reference = file_reference(text, "model")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
+            if reference is not None:
+                return factories.from_file(reference, shape, classes, seed)
             return model(text).build(shape, classes)
         except (RuntimeError, MemoryError) as error:
             if isinstance(error, RuntimeError) and "allocate" not in str(error):

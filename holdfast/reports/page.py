@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.comparison.study_schema import Study
 from holdfast.comparison.sweep_edges import edges
-from holdfast.comparison.tables import from_python, last_scores
+from holdfast.comparison.tables import from_python, last_scores, same_weights
 from holdfast.core.errors import HoldfastError
 from holdfast.reports import page_tables, page_text, static_charts
 from holdfast.reports.page_sections import sections
@@ -70,6 +70,7 @@ def html(study: Study, image_folder: Path) -> str:
         never=page_text.never(study),
         edges=edges(study),
         from_python=from_python(study),
+        same_weights=same_weights(study),
         setup=page_text.setup(study),
         made=page_text.made(study),
         last=last_scores(study),

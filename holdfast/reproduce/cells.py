@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
+from holdfast.core.user_files import file_reference
 from holdfast.data.sources import data_folder, source
 from holdfast.method.config import RIVALS, Config, with_role
 from holdfast.method.method import Method
@@ -128,6 +129,8 @@ def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def missing_data(config: Config) -> str:
     """Return why the data set cannot be read, starting with its name; an empty text if it can."""
+    if file_reference(config.data, "data set"):
+        return ""
     data = source(config.data)
     return f"{data.name} was not found" if data.missing(data_folder(config.data_dir)) else ""
 

@@ -15,6 +15,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.interrupts import stop_on_interrupt
 from holdfast.core.os_errors import kept_on_os_errors
 from holdfast.core.plain_parser import PlainParser, whole_number
+from holdfast.method.config import FIELDS
 from holdfast.method.config_text import settings_from_pairs
 from holdfast.reproduce.cells import TableSelection, cells, missing_data
 from holdfast.reproduce.markdown import headline, lacking, section
@@ -24,6 +25,7 @@ from holdfast.reproduce.paper_file import load_paper, shelf
 from holdfast.reproduce.reproduction import Reproduction, reproduce
 from holdfast.reproduce.store import PAGE
 from holdfast.reproduce.table_json import table_to_json
+from holdfast.runs.file_imports import with_imports
 
 PROGRAM = "holdfast reproduce"
 CHOICE = "by name, part of a name, or numbers such as 1,4 or 2-5; repeatable; default: all"
@@ -39,6 +41,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--jobs", NUMBER, "runs at a time, each in its own process; default: 1"),
     ("--out", {"metavar": "DIR"}, "folder of the runs; default: runs/reproduce-PAPER-SCALE"),
     ("--set", {**REPEATED, "metavar": "KEY=VALUE"}, "change a setting of every cell; repeatable"),
+    ("--import", {**REPEATED, "metavar": "FILE", "dest": "imports"}, f"{FIELDS['imports'].metadata['doc']}"),
     ("--data-dir", {"metavar": "DIR"}, "folder of the data sets"),
     ("--device", {}, "auto, cpu or cuda"),
     ("--collect", FLAG, "run nothing, and make the tables of what is in --out"),
@@ -102,7 +105,8 @@ def user_settings(given: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that the user changes."""
     settings = settings_from_pairs(given.set)
     named = {name: getattr(given, name) for name in ("data_dir", "device")}
-    return settings | {name: value for name, value in named.items() if value is not None}
+    named["imports"] = ", ".join(given.imports) or None
+    return with_imports(settings | {name: value for name, value in named.items() if value is not None})
 
 
 def show(result: Reproduction, given: argparse.Namespace) -> None:

@@ -23,6 +23,7 @@ from holdfast.reproduce.paper_file import load_paper
 from holdfast.reproduce.request import Request, ResolvedRequest, resolve
 from holdfast.reproduce.store import RESULT, keep, upgrade
 from holdfast.reproduce.table_schema import TableRecord
+from holdfast.runs.file_imports import with_imports
 from holdfast.training.round_record import RoundRecord
 
 SAVED_EVERY = 10.0  # seconds between two updates of the tables during runs
@@ -86,6 +87,7 @@ def reproduce(
         The requested tables, and whether all runs are done.
     """
     check_numbers(jobs, None)
+    settings = with_imports(settings)
     names = (table,) if isinstance(table, str) else table
     request = resolve(Request(names, rows, columns, scale, seeds, settings), load_paper(paper, folder))
     path = Path(out) if out is not None else Path("runs") / f"reproduce-{paper}-{scale}"

@@ -15,6 +15,7 @@ from holdfast.core.files import ASIDE, naming, refuse_file, sync, write_atomical
 from holdfast.core.folder_lock import LOCK
 from holdfast.method.config import Config, changed_settings, with_role
 from holdfast.method.config_text import config_to_toml, read_config
+from holdfast.runs.code_files import write_copies
 from holdfast.runs.history import read_history, to_line
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import (
@@ -84,6 +85,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / HISTORY).write_text("")
         write_atomically(self.path / CONFIG, config_to_toml(config))
+        write_copies(config, self.path)
 
     def describe(self, federation: Federation, net: Net) -> None:
         """Keep who holds what for the report, and what the model is called with: the data may be gone later."""

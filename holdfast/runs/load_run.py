@@ -18,10 +18,13 @@ from holdfast.data.sources import load, sources
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import as_method
+from holdfast.models.factories import Factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import models
 from holdfast.runs import checkpoint
+from holdfast.runs.code_files import for_resume, located
 from holdfast.runs.explosion import loss_of_guessing
+from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.model_facts import ModelFacts, facts_of, read_model_facts, stand_in
@@ -36,14 +39,16 @@ from holdfast.training.server import Server
 REMEDY = "resume the run to write it again"
 
 
-def load_run(folder: str | Path, model: nn.Module | str | None = None, federation: Federation | None = None) -> Result:
+def load_run(
+    folder: str | Path, model: nn.Module | Factory | str | None = None, federation: Federation | None = None
+) -> Result:
     """Load a run from its folder, finished or stopped, with the model of its newest checkpoint.
 
     Neither the training data nor the test data is read, unless the folder does not say what the model is called with.
 
     Args:
         folder: The run's folder.
-        model: The module that was trained, if it was your own; its weights are replaced.
+        model: The module that was trained, if it was your own, or what makes it; its weights are replaced.
         federation: The federation of the run; given, the model is evaluated on its test data. A run of your own data
             that was made by an earlier version needs it.
 
@@ -78,7 +83,9 @@ def _config(place: RunFolder) -> Config:
         inside = sorted(place.path.glob(f"*/*/{CONFIG}")) if place.path.is_dir() else []
         remedy = f"choose one of those in it, such as {inside[0].parent}" if inside else "check the folder"
         raise HoldfastError(f"{place.path} holds no run: {remedy}")
-    return place.stored()
+    config, _ = for_resume(place.stored(), {}, place.path)
+    import_parts(config)
+    return config
 
 
 def _federation(
@@ -91,7 +98,7 @@ def _federation(
     if stored is not None:
         data = stand_in(stored, config.data)
     elif _has_name(config.data, sources()):
-        data = load(config.data, config.data_dir)
+        data = load(located(config).data, config.data_dir)
     else:
         raise HoldfastError(
             f"the run in {place.path} was started from Python with its own data, {config.data}: use "
@@ -120,7 +127,7 @@ def _kind(facts: ModelFacts) -> str:
 
 
 def _network(
-    place: RunFolder, config: Config, federation: Federation, model: nn.Module | str | None
+    place: RunFolder, config: Config, federation: Federation, model: nn.Module | Factory | str | None
 ) -> tuple[Federation, Net]:
     """Build the network, from the user's module or from its name."""
     if isinstance(model, str):

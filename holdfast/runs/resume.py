@@ -6,13 +6,19 @@ A setting states its part in the rule as a role, in ``method/config.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.expression import parse
+from holdfast.core.user_files import file_reference
+from holdfast.data.loading import sources
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.config_text import setting_to_text
 from holdfast.method.method import Method, as_method
-from holdfast.method.part import Part
+from holdfast.method.part import Part, parts
+from holdfast.method.recipes import RECIPES
+from holdfast.models.zoo import models
 
 
 class Difference(NamedTuple):
@@ -66,3 +72,38 @@ def resumed_config(stored: Config, asked: Mapping[str, Any], method: str | Part 
             "start over with --overwrite"
         )
     return stored.changed(**{name: value for name, value in asked.items() if name in with_role(*roles)})
+
+
+def refuse_without_objects(
+    stored: Config, folder: Path, federation: object, model: object, method: str | Part | Method | None
+) -> None:
+    """Refuse to resume a run that was started with Python objects, unless they are given again.
+
+    Args:
+        stored: The config of the run on disk.
+        folder: The run folder.
+        federation: The federation that is given now, if any.
+        model: The model that is given now, if any.
+        method: The method that is given now, if any.
+    """
+    lacking = {}
+    if federation is None and not file_reference(stored.data, "data set") and unknown_name(stored.data, sources()):
+        lacking["federation="] = f"the data {stored.data}"
+    if model is None and not file_reference(stored.model, "model") and unknown_name(stored.model, models()):
+        lacking["model="] = f"the model {stored.model}"
+    if method is None or isinstance(method, str):
+        own = [call.name for call in parse(stored.method) if call.name not in {**parts(), **RECIPES}]
+        lacking |= {"the method": f"the part {own[0]}"} if own else {}
+    if lacking:
+        raise HoldfastError(
+            f"the run in {folder} was started from Python with {' and '.join(lacking.values())}: resume it with "
+            f"holdfast.run(..., out=..., resume=True) and {' and '.join(lacking)}"
+        )
+
+
+def unknown_name(text: str, known: Mapping[str, object]) -> bool:
+    """Tell whether a text names nothing that can be made by name; one that cannot be read is a class's name."""
+    try:
+        return parse(text)[0].name not in known
+    except HoldfastError:
+        return True

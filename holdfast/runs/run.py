@@ -20,14 +20,17 @@ from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
+from holdfast.models.factories import Factory
 from holdfast.runs import checkpoint
+from holdfast.runs.code_files import for_resume, recorded
 from holdfast.runs.explosion import loss_of_guessing
+from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.model_facts import facts_of
 from holdfast.runs.provenance import commit, made_here
-from holdfast.runs.resume import resumed_config
+from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.run_options import RunOptions
 from holdfast.runs.run_result import Result
 from holdfast.runs.setup import OTHER_TRAINERS, MakeTrainer, arithmetic, prepare, settings_of_objects, trainer_for
@@ -42,7 +45,7 @@ from holdfast.training.simulation import Simulation
 def run(
     sum: str | Part | Method | None = None,
     federation: Federation | None = None,
-    model: nn.Module | str | None = None,
+    model: nn.Module | Factory | str | None = None,
     *,
     out: str | Path | None = None,
     resume: bool = False,
@@ -59,7 +62,8 @@ def run(
     Args:
         sum: The method: a text such as ``"fedbug(0.4)+feddyn(0.01)"``, a part or a ``Method``; by default FedAvg.
         federation: Your own federation; it replaces the settings data, split and clients.
-        model: Your own module, or the name of a network.
+        model: Your own module, the name of a network, or a factory: a function or class that is called for every run,
+            if it wants with ``shape`` and ``classes``, and whose weights follow from the seed.
         out: The folder in which the run is kept, so that it can be resumed.
         resume: Resume the run in ``out``.
         overwrite: Replace a run in ``out``.
@@ -76,17 +80,25 @@ def run(
     options = RunOptions(RunFolder(Path(out)) if out is not None else None, resume, overwrite, on_start, on_round, stop)
     asked = settings | settings_of_objects(federation, model, settings)
     if options.resume and options.folder is not None:
-        config = resumed_config(options.folder.stored(), asked, sum)
+        stored, asked = for_resume(options.folder.stored(), asked, options.folder.path)
+        import_parts(stored)
+        refuse_without_objects(stored, options.folder.path, federation, model, sum)
+        config = resumed_config(stored, asked, sum)
     else:
-        config = Config().changed(**asked, **({} if sum is None else {"method": str(sum)}))
+        config = recorded(Config().changed(**asked, **({} if sum is None else {"method": str(sum)})))
+        import_parts(config)
     method = as_method(config.method if sum is None else sum)
     if options.resume and options.folder is not None:
         refuse_changed_meaning(options.folder, config, method)
     module = None if isinstance(model, str) else model
-    if trainer is None and config.engine in OTHER_TRAINERS and (federation is not None or module is not None):
+    if (
+        trainer is None
+        and config.engine in OTHER_TRAINERS
+        and (federation is not None or isinstance(module, nn.Module))
+    ):
         raise HoldfastError(
-            f"engine {config.engine} needs data sets and models by name, since its workers load them; for your own, "
-            "write an app with holdfast.flower.client_app"
+            f"engine {config.engine} needs data sets by name or as file.py:function, and models likewise or as a "
+            "factory, since its workers make them; for your own objects, write an app with holdfast.flower.client_app"
         )
     with followed(options, config.method, progress) as options:
         return carry_out(config, method, federation, module, options, trainer)
@@ -117,7 +129,7 @@ def carry_out(
     config: Config,
     method: Method,
     federation: Federation | None,
-    model: nn.Module | None,
+    model: nn.Module | Factory | None,
     options: RunOptions,
     make_trainer: MakeTrainer | None = None,
 ) -> Result:
@@ -127,7 +139,7 @@ def carry_out(
         config: The run.
         method: Its method, without the parts that flags stand for.
         federation: The federation that the config describes, if it is at hand.
-        model: The user's own module, if any.
+        model: The user's own module, or what makes it, if any.
         options: Where the run is kept, and who follows it.
         make_trainer: Makes what trains the clients; by default it follows from the engine.
 

@@ -12,6 +12,7 @@ from holdfast.method.config_text import read_config
 CONFIG, HISTORY, CHECKPOINT, SUMMARY = "config.toml", "history.jsonl", "checkpoint", "summary.json"
 DIVERGED = "diverged.txt"  # why a run of a comparison ended early; its second line says where it was made, as JSON
 FLOWER = "flower"  # what the other machines of a local deployment leave behind
+COPIES = "files"  # copies of the user's files of code, to be read and never executed
 SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
 MODEL_FACTS = "model.json"  # what the trained model is called with, and the meaning of its outputs
 EXPORT = "export"  # where the trained model is exported to, a folder per format, unless the user chooses another
@@ -21,6 +22,7 @@ PATTERNS = (
     f"{CHECKPOINT}/client-[0-9]*.safetensors", f"{FLOWER}/*.log", f"{FLOWER}/node*/*/client-[0-9]*.safetensors",
     f"{EXPORT}/*/model.*", f"{EXPORT}/*/weights.pt", f"{EXPORT}/*/README.md", "tensorboard/events.out.tfevents.*",
     "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*",
+    f"{COPIES}/*.py",
 )  # fmt: skip
 
 

@@ -19,9 +19,12 @@ from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
+from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
+from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
+from holdfast.runs.code_files import located
 from holdfast.training.round import Trainer
 from holdfast.training.simulation import Simulation, decided
 
@@ -35,6 +38,7 @@ class RunSetup:
     federation: Federation  # on the device of the network
     net: Net
     path: Path | None = None  # the run's folder
+    factory: Factory | None = None  # makes the network, where the user has passed such a function or class
 
 
 MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
@@ -61,7 +65,7 @@ def prepare(
     config: Config,
     method: Method,
     federation: Federation | None = None,
-    model: nn.Module | None = None,
+    model: nn.Module | Factory | None = None,
     path: Path | None = None,
 ) -> RunSetup:
     """Build everything that a run needs.
@@ -70,7 +74,7 @@ def prepare(
         config: The run.
         method: The method, without the parts that the config's flags add.
         federation: The federation that the config describes, if it is at hand; it is dealt otherwise.
-        model: The user's own module; by default the network that the config names.
+        model: The user's own module, or what makes it; by default the network that the config names.
         path: The run's folder.
 
     Returns:
@@ -79,11 +83,12 @@ def prepare(
     federation = deal(config) if federation is None else federation
     method, federation, net = check_together(config, method, federation, model)
     config = decided(config, federation, net)
-    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path)
+    factory = None if isinstance(model, nn.Module) else model
+    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory)
 
 
 def prepare_simulation(
-    config: Config, method: Method, federation: Federation | None = None, model: nn.Module | None = None
+    config: Config, method: Method, federation: Federation | None = None, model: nn.Module | Factory | None = None
 ) -> Simulation:
     """Build the simulation that a config describes, to play its rounds by hand."""
     setup = prepare(config, method, federation, model)
@@ -92,12 +97,13 @@ def prepare_simulation(
 
 def deal(config: Config, data: DataSet | None = None) -> Federation:
     """Build the federation that a config describes; ``data`` replaces the data set that it names."""
-    data = load(config.data, Path(config.data_dir) if config.data_dir else None) if data is None else data
+    if data is None:
+        data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
     return federate(data, config.split, config.clients, config.seed, config.public, config.augment)
 
 
 def check_together(
-    config: Config, method: Method, federation: Federation, model: nn.Module | None
+    config: Config, method: Method, federation: Federation, model: nn.Module | Factory | None
 ) -> tuple[Method, Federation, Net]:
     """Check that config, method, federation and model fit together.
 
@@ -105,7 +111,7 @@ def check_together(
         The method with the parts that flags stand for, the federation with samples as the network takes them, and the
         network on its device.
     """
-    method = with_flag_parts(method, config)
+    method = checked(with_flag_parts(method, config))
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
@@ -118,7 +124,7 @@ def check_together(
 
 
 def fitted(
-    config: Config, federation: Federation, model: nn.Module | None, device: torch.device
+    config: Config, federation: Federation, model: nn.Module | Factory | None, device: torch.device
 ) -> tuple[Federation, Net]:
     """Make the network, and let the samples reach it as it takes them.
 
@@ -128,13 +134,13 @@ def fitted(
     Args:
         config: The run.
         federation: The clients and their data.
-        model: The user's own module; by default the network that the config names.
+        model: The user's own module, or what makes it; by default the network that the config names.
         device: Where the network runs.
 
     Returns:
         The federation and the network.
     """
-    if model is None:
+    if is_named(config, model):
         if federation.data.fields:
             names = ", ".join(field.name or "?" for field in federation.data.fields)
             raise HoldfastError(
@@ -142,14 +148,18 @@ def fitted(
                 f"({names}); use a model of your own"
             )
         federation = federation.as_images()
-        module = make(config.model, federation.shape, federation.classes, config.seed)
-        return federation, _network(config, federation, module, device)
-    if federation.integers:
+    module = network(config, model, federation.shape, federation.classes)
+    if federation.integers and not is_named(config, model):
         try:
-            return federation.as_tokens(), _network(config, federation.as_tokens(), model, device)
+            return federation.as_tokens(), _network(config, federation.as_tokens(), module, device)
         except HoldfastError:
             pass  # a model that takes numbers; if it takes neither, the error below names the reason
-    return federation, _network(config, federation, model, device)
+    return federation, _network(config, federation, module, device)
+
+
+def is_named(config: Config, model: nn.Module | Factory | None) -> bool:
+    """Tell whether the network is one of the library's own, and not the user's."""
+    return model is None and ".py:" not in config.model
 
 
 def _network(config: Config, federation: Federation, module: nn.Module, device: torch.device) -> Net:
@@ -162,8 +172,27 @@ def _network(config: Config, federation: Federation, module: nn.Module, device: 
     )  # fmt: skip
 
 
+def network(config: Config, model: nn.Module | Factory | None, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return the network of a run.
+
+    Args:
+        config: The run.
+        model: The user's own module, or what makes it; by default the network that the config names.
+        shape: The shape of one input, without the batch axis.
+        classes: The number of classes.
+
+    Returns:
+        The network; unless it is the user's own module, its weights follow from the seed.
+    """
+    if isinstance(model, nn.Module):
+        return model
+    if model is not None:
+        return from_factory(model, shape, classes, config.seed)
+    return make(located(config).model, shape, classes, config.seed)
+
+
 def settings_of_objects(
-    federation: Federation | None, model: nn.Module | str | None, settings: dict[str, Any]
+    federation: Federation | None, model: nn.Module | Factory | str | None, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the settings that the user's own federation or model decides; setting them as well is an error."""
     refuse_other_objects(federation, model)
@@ -174,17 +203,23 @@ def settings_of_objects(
                 raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass it to federate()")
         found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
     if model is not None:
-        found |= {"model": model if isinstance(model, str) else type(model).__name__}
+        found |= {"model": model if isinstance(model, str) else model_name(model)}
     return found
 
 
+def model_name(model: nn.Module | Factory) -> str:
+    """Return what a config calls the user's own module, or what makes it."""
+    return type(model).__name__ if isinstance(model, nn.Module) else factory_name(model)
+
+
 def refuse_other_objects(federation: object, model: object) -> None:
-    """Say what to do with a data set that is not dealt yet, or with a class of models."""
+    """Say what to do with a data set that is not dealt yet, or with something that is no model."""
     if federation is not None and not isinstance(federation, Federation):
         kind = type(federation).__name__
         raise HoldfastError(f"the second argument is a {kind}, not a federation: make one with federate(...)")
-    if isinstance(model, type):
-        raise HoldfastError(f"the model is the class {model.__name__}: pass an instance, {model.__name__}()")
+    if model is not None and not isinstance(model, (str, nn.Module)) and not is_factory(model):
+        kind = type(model).__name__
+        raise HoldfastError(f"the model is of type {kind}: pass an nn.Module, a function that makes one, or a name")
 
 
 def pick_device(name: str) -> torch.device:

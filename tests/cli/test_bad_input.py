@@ -375,10 +375,11 @@ def test_malformed_expression(text: str, message: str, flag: str):
         ),
         (
             "learning_rate = 1",
-            "unknown setting 'learning_rate' in my.toml; known: augment, batch, checkpoint_every, clients, "
+            "unknown setting 'learning_rate' in my.toml; known: augment, batch, batchnorm, checkpoint_every, clients, "
             "clip, cohort, compile, convolution, data, data_dir, device, drift, engine, epochs, eval_every, "
-            "graphs, head, lr, lr_decay, method, model, optimizer, participation, personal, personal_what, precision, "
-            "public, rounds, seed, server_lr, slice, split, states, steps, track, weight_decay, workers",
+            "files, graphs, head, imports, lr, lr_decay, method, model, optimizer, participation, personal, "
+            "personal_what, precision, public, rounds, seed, server_lr, slice, split, states, steps, track, "
+            "weight_decay, workers",
         ),
         ("[lr]\nx = 1", "lr must be a number above 0, not {'x': 1}"),
         ('lr = "fast"', "lr must be a number above 0, not fast"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.own_files import OWN, write_files
 from holdfast import HoldfastError, federate, load, run
 from holdfast.runs.history import read_history
 
@@ -77,6 +78,40 @@ def test_your_own_federation_needs_an_app():
     with pytest.raises(HoldfastError) as error:
         run("fedavg", federate(load("digits"), clients=4), engine="flower")
     assert str(error.value) == (
-        "engine flower needs data sets and models by name, since its workers load them; for your own, write an app "
-        "with holdfast.flower.client_app"
+        "engine flower needs data sets by name or as file.py:function, and models likewise or as a factory, since its "
+        "workers make them; for your own objects, write an app with holdfast.flower.client_app"
     )
+
+
+FACTORY = """
+from torch import nn
+import holdfast
+
+def build(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[1] * shape[2], 5), nn.Tanh(), nn.Linear(5, classes))
+
+if __name__ == "__main__":
+    for engine in ("flower", "loop"):
+        holdfast.run(model=build, engine=engine, out=engine, clients=4, cohort=2, epochs=1, rounds=1, device="cpu")
+"""
+
+
+def test_the_engine_flower_takes_a_factory(tmp_path):
+    (tmp_path / "script.py").write_text(FACTORY)
+    subprocess.run([sys.executable, "script.py"], check=True, timeout=180, cwd=tmp_path)
+    assert_same_round(tmp_path)
+
+
+def test_the_engine_flower_takes_files(tmp_path):
+    write_files(tmp_path)
+    words = ["toy-damp", *OWN, *flags(**SMALL | {"rounds": 1}), "--quiet"]
+    for engine in ("flower", "loop"):
+        command = [*HOLDFAST, *words, "--engine", engine, "--out", engine]
+        subprocess.run(command, check=True, timeout=120, cwd=tmp_path)
+    assert_same_round(tmp_path)
+
+
+def assert_same_round(folder):
+    (a,), (b,) = (read_history(folder / engine / "history.jsonl", 1) for engine in ("flower", "loop"))
+    assert (a.cohort, a.failed) == (b.cohort, {})
+    assert a.test_loss == pytest.approx(b.test_loss, rel=1e-5)

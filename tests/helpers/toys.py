@@ -1,108 +1,28 @@
-"""Tiny federations, models and parts: small enough to compute by hand.
-
-``train`` runs a method in float64 and keeps, after every round, everything the run knows: the global model ``w``, the
-model it would serve, every part's state at the server (``scaffold/c``) and at each client (``3/scaffold/c``).
+"""Tiny federations, models and parts: small enough to compute by hand. ``train`` and the ragged federation are those
+of ``holdfast.testing``, with which users check parts of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast import Batch, Client, DataSet, Federation, Method, Out, Part, Round, Tensors, Trip, federate, param, run
-from holdfast.data.splits import Deal
-from holdfast.training.round_record import RoundRecord
-from holdfast.training.simulation import Simulation
+from holdfast import Batch, Client, DataSet, Federation, Out, Part, Round, Tensors, Trip, federate, param
+from holdfast.testing.laws import assert_close as assert_close
+from holdfast.testing.laws import assert_same as assert_same
+from holdfast.testing.toy_runs import SETTINGS as SETTINGS
+from holdfast.testing.toy_runs import Ran, ragged_with_empty_client, train
+from holdfast.testing.toy_runs import Still as Still
+from holdfast.testing.toy_runs import known as known
+from holdfast.testing.toy_runs import ragged as ragged
+from holdfast.testing.toy_runs import smooth_network as mlp  # noqa: F401
+from holdfast.testing.toy_runs import with_empty_client as with_empty_client
 
 ENGINES = ("loop", "vector")
-SETTINGS = {"precision": "fp64", "lr": 0.3, "batch": 5, "epochs": 2, "rounds": 3, "cohort": 3}
-
-
-# -- runs ------------------------------------------------------------------------------------------------------------
-class Ran(NamedTuple):
-    history: list[RoundRecord]
-    after: list[Tensors]  # what the run knows after round 0, 1, 2, ...
-
-
-def train(
-    sum: str | Part | Method, federation: Federation | None = None, model: nn.Module | None = None, **settings: Any
-) -> Ran:
-    """Run a method on the ragged federation, or on another; ``settings`` go to ``run``."""
-    after: list[Tensors] = []
-    simulations: list[Simulation] = []
-
-    def start(simulation: Simulation, done: int) -> None:
-        simulations.append(simulation)
-        after.append(known(simulation))
-
-    result = run(
-        sum, federation or FEDERATION, model or mlp(), on_start=start,
-        on_round=lambda record: after.append(known(simulations[0])), **settled(settings),
-    )  # fmt: skip
-    return Ran(result.history, after)
-
-
-def settled(settings: dict[str, Any]) -> dict[str, Any]:
-    """The default settings with some replaced; local steps replace epochs."""
-    chosen = SETTINGS | settings
-    return {k: v for k, v in chosen.items() if k != "epochs" or chosen.get("steps") is None}
-
-
-def known(simulation: Simulation) -> Tensors:
-    """Everything that the next round may depend on, by name."""
-    server = simulation.server
-    found = {"w": server.w, "served": server.served()}
-    found |= {f"{part}/{k}": t for part, state in server.states.items() for k, t in state.items()}
-    for client, row in simulation.clients.rows.items():
-        found |= {f"{client}/{part}/{k}": t for part, state in row.items() for k, t in state.items()}
-    return {name: t.clone() for name, t in found.items()}
-
-
-def assert_same(found: Tensors, expected: Tensors) -> None:
-    """Equal bit for bit."""
-    assert found.keys() == expected.keys()
-    for name, t in expected.items():
-        assert torch.equal(found[name], t), name
-
-
-def assert_close(found: Tensors, expected: Tensors, relative: float) -> None:
-    """Equal up to ``relative``, measured against the largest entry of each tensor."""
-    assert found.keys() == expected.keys()
-    for name, t in expected.items():
-        assert torch.isfinite(t).all(), name
-        assert float((found[name] - t).abs().max()) <= relative * float(t.abs().max()), name
-
-
-# -- a ragged federation and a network of three layers ---------------------------------------------------------------
-def ragged(names: tuple[int, ...] = (0, 1, 2, 3)) -> Federation:
-    """Four clients, called ``names``, of 4, 7, 12 and 19 samples, beside public data; one lacks a class."""
-    g = torch.Generator().manual_seed(1)
-    groups = torch.repeat_interleave(torch.arange(4), torch.tensor([4, 9, 15, 25]))
-    x = torch.randn(len(groups), 3, generator=g, dtype=torch.float64) + 0.3 * groups[:, None]
-    y = (x @ torch.randn(3, 3, generator=g, dtype=torch.float64)).argmax(1)
-    y = torch.where(groups == 0, y % 2, (y + groups) % 3)  # clients disagree
-    data = DataSet("ragged", x, y, x[::3], y[::3], ("a", "b", "c"), groups=torch.tensor(names)[groups])
-    return federate(data, "given", clients=4, public=0.2)
-
-
-def with_empty_client(federation: Federation, at: int) -> Federation:
-    """The same federation with a client ``at`` that has no samples."""
-    deal = federation.deal
-    return replace(federation, deal=Deal(deal.index, np.insert(deal.offsets, at, deal.offsets[at])))
-
-
-FEDERATION = with_empty_client(ragged(), at=2)
-
-
-def mlp() -> nn.Module:
-    """Three layers; smooth, so that rounding cannot flip a unit."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+FEDERATION = ragged_with_empty_client()
 
 
 # -- a model of one number -------------------------------------------------------------------------------------------
@@ -155,18 +75,6 @@ class Bowl(Part):
 
 
 # -- parts that fill hooks which few others fill ---------------------------------------------------------------------
-@dataclass(frozen=True)
-class Still(Part):
-    """No client moves after some rounds."""
-
-    name = "toy-still"
-
-    after: int = param(0, "rounds in which all clients still move", low=0)
-
-    def rate(self, c: Client) -> Tensor:
-        return (c.round <= self.after).to(c.lr.dtype)
-
-
 @dataclass(frozen=True)
 class Anchor(Part):
     """Pulls towards the model at the start of the epoch."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict, fields
 from functools import cache
 
 import pytest
@@ -35,6 +33,14 @@ from holdfast.method.config import Config
 from holdfast.method.part import parts
 from holdfast.method.recipes import RECIPES
 from holdfast.runs.setup import prepare_simulation
+from holdfast.testing.laws import (
+    assert_agree,
+    assert_changes_nothing,
+    assert_continues,
+    assert_repeats,
+    assert_unmoved,
+    neutral_texts,
+)
 
 PARTS = {name: cls for name, cls in parts().items() if cls.__module__.startswith("holdfast.parts")}
 # Each method once: most recipes are one part under its paper's name.
@@ -72,20 +78,7 @@ def started(method: str, engine: str, rounds: int, **settings: object) -> Ran:
     return train(method, engine=engine, rounds=6, stop=lambda: next(left) == rounds, **settings)
 
 
-def facts(ran: Ran) -> list[dict]:
-    """The history without the clock."""
-    return [asdict(record) | {"seconds": None} for record in ran.history]
-
-
 # -- loop = vector ---------------------------------------------------------------------------------------------------
-def assert_agree(loop: Ran, vector: Ran) -> None:
-    for one, other in zip(loop.after, vector.after, strict=True):
-        assert_close(other, one, 1e-10)
-    for one, other in zip(facts(loop), facts(vector), strict=True):
-        for name, value in one.items():
-            assert other[name] == (pytest.approx(value, rel=1e-10) if "loss" in name else value), name
-
-
 @every_method
 def test_loop_equals_vector(method):
     assert_agree(once(method, "loop"), once(method, "vector"))
@@ -159,45 +152,32 @@ def test_few_clients_take_a_step_of_half_the_width():
 @every_engine
 @pytest.mark.parametrize("method", [m for m in METHODS if not Method.parse(m).filling("trips")])
 def test_nobody_moves_then_nothing_moves(method, engine):
-    start, end = train(Still() + Method.parse(method), engine=engine, rounds=1).after
-    assert torch.equal(end["w"], start["w"])
-    if not Method.parse(method).filling("survey"):  # a survey after the last round changes what is served
-        assert torch.equal(end["served"], start["w"])
+    ran = train(Still() + Method.parse(method), engine=engine, rounds=1)
+    assert_unmoved(ran, served_too=not Method.parse(method).filling("survey"))  # it changes what is served
 
 
 @every_engine
 @pytest.mark.parametrize("method", [m for m in METHODS if Method.parse(m).filling("trips")])
 def test_steps_too_short_to_move_move_nothing(method, engine):
-    start, end = train(method, engine=engine, rounds=1, lr=1e-300).after
-    assert torch.equal(end["w"], start["w"])
+    assert_unmoved(train(method, engine=engine, rounds=1, lr=1e-300), served_too=False)
 
 
 # -- strength zero is FedAvg -----------------------------------------------------------------------------------------
-def neutral_parts() -> list[str]:
-    """Every part at the value of which its documentation says that it "is FedAvg"."""
-    found = []
-    for name, cls in PARTS.items():
-        for field in fields(cls):
-            if says := re.search(r"(?:^|; )(\S+) is FedAvg", field.metadata["doc"]):
-                found.append(f"{name}({field.name}={says[1]})")
-    return found
-
-
+NEUTRAL_PARTS = neutral_texts(list(PARTS.values()))
 OTHERS_OFF = ["mean(samples)", "clip(1e9)", "fednlr(mu0=1, a1=0, a2=0)"]
 EVERYTHING_OFF = "prox(0)+sam(0)+moon(0)+fedlc(0)+fedbug(0)+fedcm(1)+clip(1e9)+decay(0)+mean+fedavgm(0)+momentum(0)"
 
 
 @every_engine
-@pytest.mark.parametrize("method", [*neutral_parts(), *OTHERS_OFF, EVERYTHING_OFF])
+@pytest.mark.parametrize("method", [*NEUTRAL_PARTS, *OTHERS_OFF, EVERYTHING_OFF])
 def test_strength_zero_is_fedavg(method, engine):
-    plain, neutral = once("fedavg", engine), started(method, engine, 3)
-    for one, other in zip(plain.after[:4], neutral.after, strict=True):
-        assert torch.equal(other["w"], one["w"])
-        assert torch.equal(other["served"], one["served"])
+    neutral = started(method, engine, 3)
+    assert len(neutral.after) == 4
+    assert_changes_nothing(neutral, once("fedavg", engine))
 
 
 def test_parts_of_the_core_have_a_strength_zero():
-    named = {method.split("(")[0] for method in neutral_parts()}
+    named = {method.split("(")[0] for method in NEUTRAL_PARTS}
     assert named >= {"prox", "decay", "sam", "fedcm", "moon", "fedlc", "fedbug", "fedavgm", "momentum"}
 
 
@@ -247,33 +227,26 @@ def test_permuting_clients_changes_nothing(method, engine):
     assert_close(renamed, expected, 1e-10)
 
 
-def assert_continues(whole: Ran, rest: Ran) -> None:
-    assert facts(rest) == facts(whole)
-    for found, expected in zip(rest.after, whole.after[3:], strict=True):
-        assert_same(found, expected)
-
-
 @every_engine
 @every_method
 def test_resuming_changes_nothing(method, engine, tmp_path):
     started(method, engine, 3, out=tmp_path)
-    assert_continues(once(method, engine), train(method, engine=engine, rounds=6, out=tmp_path, resume=True))
+    assert_continues(once(method, engine), train(method, engine=engine, rounds=6, out=tmp_path, resume=True), 3)
 
 
 @every_engine
 @pytest.mark.parametrize("method", SUMS)
 def test_adding_rounds_later_changes_nothing(method, engine, tmp_path):
     train(method, engine=engine, rounds=3, out=tmp_path)
-    assert_continues(once(method, engine), train(method, engine=engine, rounds=6, out=tmp_path, resume=True))
+    assert_continues(once(method, engine), train(method, engine=engine, rounds=6, out=tmp_path, resume=True), 3)
 
 
 @every_engine
 @every_method
 def test_running_twice_gives_the_same_bits(method, engine):
-    first, second = once(method, engine), started(method, engine, 2)
-    assert facts(second) == facts(first)[:2]
-    for found, expected in zip(second.after, first.after[:3], strict=True):
-        assert_same(found, expected)
+    second = started(method, engine, 2)
+    assert len(second.after) == 3
+    assert_repeats(once(method, engine), second)
 
 
 def keeps_states(method: str) -> bool:

@@ -36,7 +36,15 @@ class Nameless(holdfast.Part):
         (lambda: Method((Nameless(),)), '^the part Nameless has no name: add name = "..." to the class$'),
         (lambda: holdfast.federate("digits"), "load"),
         (lambda: holdfast.run("fedavg", holdfast.load("digits")), "federate"),
-        (lambda: holdfast.run("fedavg", holdfast.federate(holdfast.load("digits")), nn.Linear), "instance"),
+        (
+            lambda: holdfast.run("fedavg", holdfast.federate(holdfast.load("digits")), nn.Linear),
+            "^the model Linear needs in_features, out_features, but is called with shape and classes at most: give the "
+            "others defaults, or use a function or an instance that needs none$",
+        ),
+        (
+            lambda: holdfast.run("fedavg", holdfast.federate(holdfast.load("digits")), 3),
+            "^the model is of type int: pass an nn.Module, a function that makes one, or a name$",
+        ),
         (lambda: Method.parse("FedAvg"), "^unknown method 'FedAvg'; did you mean fedavg[?]$"),
         (lambda: Method.parse("fedbug(0.4"), r"^cannot read 'fedbug\(0.4': expected ',' or '\)', found the end$"),
         (

@@ -35,8 +35,11 @@ class Spy(Part):
     name = "toy-spy"
     server_reads = "update"
 
+    def init_server(self, w: Tensor, N: int) -> Tensors:
+        return {"deltas": w.new_zeros(1), "clients": torch.zeros(4, dtype=torch.int64)}
+
     def absorb(self, s: Tensors, r: Round) -> Tensors:
-        return {"deltas": r.deltas.sum().reshape(1), "clients": r.ids.clone()}
+        return {"deltas": r.deltas.sum().reshape(1).to(r.w.dtype), "clients": r.ids.clone()}
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,9 @@ class Reader(Part):
     """Does not say what it reads, so that it gets everything."""
 
     name = "toy-reader"
+
+    def init_server(self, w: Tensor, N: int) -> Tensors:
+        return {"deltas": w.new_zeros(4)}
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
         return {"deltas": r.deltas.sum(1)}
