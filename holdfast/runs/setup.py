@@ -92,7 +92,8 @@ def prepare_simulation(
 def deal(config: Config, data: DataSet | None = None) -> Federation:
     """Build the federation that a config describes; ``data`` replaces the data set that it names."""
     data = load(config.data, Path(config.data_dir) if config.data_dir else None) if data is None else data
-    return federate(data, config.split, config.clients, config.seed, config.public, config.augment)
+    c = config
+    return federate(data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public)
 
 
 def check_together(
@@ -104,6 +105,7 @@ def check_together(
         The method with the parts that flags stand for, and the network on its device.
     """
     method = with_flag_parts(method, config)
+    config.schedule.check(config.rounds)
     device = pick_device(config.device)
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(

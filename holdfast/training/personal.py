@@ -51,9 +51,7 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
     accuracies, mixes = [], []
     clients = simulation.occupied[:limit]
     for ids in np.array_split(clients, -(-len(clients) // AT_ONCE)):
-        info = simulation.client_info(ids)
-        steps = (info.n + config.batch - 1) // config.batch
-        info = info._replace(S=steps, K=steps * epochs)
+        info = simulation.with_epochs(simulation.client_info(ids), epochs)
         update = engine.train(broadcast, Cohort(info, {}, simulation.plan(info, t, 0, epochs)))
         accuracies += [by_class(simulation, served + delta) for delta in update.deltas]
         mixes.append(info.counts.cpu())

@@ -138,7 +138,7 @@ def test_a_name_like_no_other_lists_all():
             "vgg11: 5 arguments given, but it takes 2 (hidden, dropout): leave out the others",
         ),
         (("fedavg", "--set", "lr"), "--set lr: expected KEY=VALUE, such as --set lr=0.5"),
-        (("fedavg", "--set", "augment=maybe"), "run: augment must be true or false, not maybe"),
+        (("fedavg", "--set", "augment=maybe"), "unknown augmentation 'maybe'; known: crop, flip, none, standard"),
         (
             ("fedavg", "--data", "mnist", "--data-dir", "nowhere"),
             "mnist: train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, "
@@ -345,7 +345,7 @@ def test_malformed_expression(text: str, message: str, flag: str):
         ("rounds = 2024-01-01", "run: rounds must be a whole number of at least 1, not datetime.date(2024, 1, 1)"),
         ("method = 3", "run: method must be text such as 'fedbug(0.4)+prox', not 3"),
         ("method = ['prox']", "run: method must be text such as 'fedbug(0.4)+prox', not ['prox']"),
-        ("augment = 1", "run: augment must be true or false, not 1"),
+        ("augment = 1", "run: augment must be true, false or a text, not 1"),
         ("cohort = 2\nparticipation = 0.5", "cohort and participation cannot be used together: set one of them"),
         ("\x00", "the config my.toml is not valid TOML: Invalid statement (at line 1, column 1); fix the file"),
         (
