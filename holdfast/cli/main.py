@@ -9,7 +9,6 @@ import sys
 import click
 
 from holdfast.cli.help import Whole
-from holdfast.cli.switches import spelled_out
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.os_errors import discard_output, in_one_line
 
@@ -61,8 +60,7 @@ def main(args: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files are printed as they are, UTF-8 or not
     try:
-        words = spelled_out(sys.argv[1:] if args is None else args)
-        status = holdfast.main(words, prog_name="holdfast", standalone_mode=False)
+        status = holdfast.main(args, prog_name="holdfast", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.Abort:
         status = _complain("stopped", 130)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import click
+
 from holdfast.method.config import FIELDS
+
+
+class CommandWithSwitches(click.Command):
+    """A command with such switches among its flags."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spelled_out(args))
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:

@@ -116,7 +116,7 @@ def test_a_name_like_no_other_lists_all():
         (("fedavg", "--rounds", "many"), "run: rounds must be a whole number of at least 1, not many"),
         (("fedavg", "--rounds", "1.5"), "run: rounds must be a whole number of at least 1, not '1.5'"),
         (("fedavg", "--batch", "0"), "run: batch must be a whole number of at least 1, not 0"),
-        (("fedavg", "--epochs", "0"), "run: epochs must be a whole number of at least 1, not 0"),
+        (("fedavg", "--epochs", "0"), "run: epochs must be a whole number of at least 1 or a range such as 2-5, not 0"),
         (("fedavg", "--steps", "0"), "run: steps must be a whole number of at least 1, not 0"),
         (("fedavg", "--eval-every", "0"), "run: eval_every must be a whole number of at least 1, not 0"),
         (("fedavg", "--checkpoint-every", "0"), "run: checkpoint_every must be a whole number of at least 1, not 0"),
@@ -333,10 +333,10 @@ def test_malformed_expression(text: str, message: str, flag: str):
         ),
         (
             "learning_rate = 1",
-            "unknown setting 'learning_rate' in my.toml; known: augment, batch, checkpoint_every, clients, "
-            "clip, cohort, compile, convolution, data, data_dir, device, drift, engine, epochs, eval_every, "
-            "graphs, head, lr, lr_decay, method, model, participation, personal, personal_what, precision, "
-            "public, rounds, seed, server_lr, slice, split, states, steps, track, weight_decay, workers",
+            "unknown setting 'learning_rate' in my.toml; known: augment, augment_public, batch, checkpoint_every, "
+            "clients, clip, cohort, compile, convolution, data, data_dir, device, drift, engine, epochs, eval_every, "
+            "graphs, head, lr, lr_decay, lr_schedule, method, model, participation, personal, personal_what, "
+            "precision, public, rounds, seed, server_lr, slice, split, states, steps, track, weight_decay, workers",
         ),
         ("[lr]\nx = 1", "run: lr must be a number above 0, not {'x': 1}"),
         ('lr = "fast"', "run: lr must be a number above 0, not fast"),
