@@ -13,6 +13,7 @@ import click
 from holdfast.cli.given_words import CommandWithWords, command_again, given_words
 from holdfast.cli.help import Whole
 from holdfast.cli.options import WholeNumber, given, settings
+from holdfast.cli.switches import CommandWithSwitches
 from holdfast.core.errors import HoldfastError
 from holdfast.core.os_errors import kept_on_os_errors
 from holdfast.flower.host_names import check_host
@@ -139,7 +140,7 @@ def check_settings(config: Config, deployment: DeploymentSettings) -> float | No
     return loss_of_guessing(simulation.method, simulation.net.classes)
 
 
-@command.command("init")
+@command.command("init", cls=CommandWithSwitches)
 @FOLDER
 @click.option("--method", help="method: a sum of parts, such as fedbug(0.4)+feddyn(0.01)  [required]")
 @CLIENTS

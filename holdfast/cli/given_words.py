@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import click
 
+from holdfast.cli.switches import CommandWithSwitches
+
 WORDS = "holdfast.words"  # key of the words of the command line in click's context
 
 
-class CommandWithWords(click.Command):
+class CommandWithWords(CommandWithSwitches):
     """A command that remembers the words it was given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -43,16 +43,17 @@ def flag(f: Field[Any]) -> click.Option:
     default = f.default
     shown = "" if default is None or default is False else f"  [default: {'on' if default is True else default}]"
     choices = f.metadata.get("choices")
-    names = [f"{name}/--no-{name[2:]}"] if kind.startswith("bool") else [name]
+    switch = kind.startswith("bool") and not f.metadata["words"]
+    names = [f"{name}/--no-{name[2:]}"] if switch else [name]
     if "repeated" in f.metadata["roles"]:
         return click.Option([f.name, name.removesuffix("s")], multiple=True, metavar="FILE", help=f.metadata["doc"])
-    kinds = {"int": "N", "flo": "X", "str": "TEXT"}
+    kinds = {"int": "N|N-M" if f.metadata["ranges"] else "N", "flo": "X", "str": "TEXT", "boo": "[SUM]"}
     metavar = "|".join([*(["X"] if kind.startswith("float") else []), *choices]) if choices else kinds.get(kind[:3])
     return click.Option(
         [f.name, *names],
-        type=None if kind.startswith("bool") else str,
+        type=None if switch else str,
         default=None,
-        metavar=None if kind.startswith("bool") else metavar,
+        metavar=None if switch else metavar,
         help=f.metadata["doc"] + shown,
     )
 

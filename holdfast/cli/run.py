@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.options import given, settings
+from holdfast.cli.switches import CommandWithSwitches
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.runs.folder import RunFolder, folder_for
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.runs.run_result import Result
 
 
-@click.command("run")
+@click.command("run", cls=CommandWithSwitches)
 @click.argument("method", required=False)
 @settings()
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the run  [default: a new one in runs/]")

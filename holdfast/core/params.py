@@ -7,6 +7,7 @@ once, with ``param``. They are checked whenever an object is made.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
@@ -29,6 +30,8 @@ def param(
     choices: tuple[str, ...] = (),
     roles: tuple[str, ...] = (),
     not_swept: str = "",
+    ranges: bool = False,
+    words: tuple[str, str] | None = None,
 ) -> Any:
     """Declare a parameter with everything that is known about it.
 
@@ -42,12 +45,15 @@ def param(
         choices: The words allowed; a number may have words as alternatives.
         roles: What the setting is to the rest of the library (settings of a run only, see ``method.config``).
         not_swept: Why a comparison cannot sweep the setting, as a remedy (settings of a run only).
+        ranges: Whether a whole number may also be a range, such as ``2-5``.
+        words: For a switch that may also be a text: the texts that mean false and true.
 
     Returns:
         A dataclass field.
     """
     bounds = {"low": low, "high": high, "above": above, "below": below}
-    metadata = {"doc": doc, "choices": choices, "roles": roles, "not_swept": not_swept}
+    metadata: dict[str, Any] = {"doc": doc, "choices": choices, "roles": roles, "not_swept": not_swept}
+    metadata |= {"ranges": ranges, "words": words}
     return field(default=default, metadata=metadata | {k: v for k, v in bounds.items() if v is not None})
 
 
@@ -115,7 +121,11 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
     elif kind.startswith("bool"):
         if isinstance(value, bool):
             return value
+        if isinstance(value, str) and f.metadata.get("words"):
+            return dict(zip(f.metadata["words"], (False, True), strict=True)).get(value, value)
     elif kind.startswith("int"):
+        if isinstance(value, str) and f.metadata.get("ranges") and is_range(f, value):
+            return value
         if isinstance(value, int) and not isinstance(value, bool) and within(f, value) and abs(value) < LARGEST_INT:
             return value
         if isinstance(value, float) and value.is_integer() and within(f, value) and abs(value) < LARGEST_INT:
@@ -148,6 +158,10 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
     bounds = limits(f)
     joined = " of " if noun.get(base) and bounds.startswith(("at least", "at most")) else " "
     what = f"{noun.get(base, base)}{joined}{bounds}".strip() or "a word"
+    if f.metadata.get("ranges"):
+        what += " or a range such as 2-5"
+    if f.metadata.get("words"):
+        what = "true, false or a text"
     if base == "int" and isinstance(value, (int, float)) and abs(value) >= LARGEST_INT and math.isfinite(value):
         what += " that fits 64 bits"
     raise HoldfastError(f"{who} must be {what}, not {shortened(show(value))}")
@@ -176,6 +190,14 @@ def within(f: Field[Any], value: float) -> bool:
         and value > m.get("above", -math.inf)
         and value < m.get("below", math.inf)
     )
+
+
+def is_range(f: Field[Any], text: str) -> bool:
+    """Tell whether a text such as ``2-5`` is a range of values of a parameter, with the smaller one first."""
+    if not re.fullmatch(r"[0-9]{1,18}-[0-9]{1,18}", text):
+        return False
+    low, high = map(int, text.split("-"))
+    return low <= high and within(f, low)
 
 
 def build(call: Call, known: Mapping[str, type[T]], kind: str) -> T:

@@ -13,13 +13,16 @@ from torch import Tensor
 
 from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
-from holdfast.data.augment import crop_and_flip
+from holdfast.data.augmentation_sum import AugmentationSum, read_augmentation
 from holdfast.data.batch import Batch
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
+
+NO_AUGMENTATION = AugmentationSum()
+SAME = "same"  # public data is augmented as the clients' data where clients train on it
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,8 @@ class Federation:
         split: The split that made the deal.
         seed: The seed of the split and of its noise.
         public: The numbers of the samples that belong to the server, not to a client.
-        augment: Whether training images are shifted and mirrored at random.
+        augment: How training images are changed at random.
+        augment_public: The same for public data; None: as ``augment`` where clients train on it, otherwise not at all.
         dtype: The precision of the inputs.
         leaks: Whether the public samples are the test samples.
         numbers: The samples' numbers in the whole data set, if only some samples are here.
@@ -44,11 +48,12 @@ class Federation:
     split: str
     seed: int
     public: Tensor
-    augment: bool = False
+    augment: AugmentationSum = NO_AUGMENTATION
     dtype: torch.dtype = torch.float32
     leaks: bool = False
     numbers: Tensor | None = None
     tokens: bool = False
+    augment_public: AugmentationSum | None = None
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -65,8 +70,8 @@ class Federation:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one input."""
-        return tuple(self.data.x.shape[1:])
+        """The shape of one input of the network: that of an augmented sample."""
+        return self.augment.shape(tuple(self.data.x.shape[1:]))
 
     @property
     def device(self) -> torch.device:
@@ -127,7 +132,7 @@ class Federation:
 
     def as_images(self) -> Federation:
         """Return the same federation; samples of two axes get a channel axis, as named networks expect of images."""
-        if len(self.shape) != 2 or self.data.fields:
+        if self.data.x.dim() != 3 or self.data.fields:
             return self
         d = self.data
         return replace(self, data=replace(d, x=d.x[:, None], test_x=d.test_x[:, None]))
@@ -135,17 +140,25 @@ class Federation:
     def example(self) -> Any:
         """Return two inputs of the network: zeros, or the smallest and largest integers."""
         x = self.data.x if len(self.data.x) else self.data.test_x
-        stored = x.new_zeros(2, *self.shape)
+        stored = x.new_zeros(2, *x.shape[1:])
         if x.dtype == torch.int64 or self.data.fields:
             low, high = x.amin(0), x.amax(0)
             stored = torch.stack([low, high])
         return self.inputs(stored)
 
+    def for_public_trip(self) -> Federation:
+        """Return the same federation as clients see it that train on the public data."""
+        return self if self.augment_public is None else replace(self, augment=self.augment_public)
+
     def inputs(self, stored: Tensor) -> Any:
-        """Turn stored samples into network inputs: scaled and normalised, or taken apart. Any leading axes."""
+        """Turn stored samples into network inputs. Any leading axes.
+
+        They are scaled, normalised, and cropped if training crops. Samples of several tensors are taken apart instead,
+        and tokens stay as they are.
+        """
         if self.data.fields:
             return unpack(stored, self.data.fields, self.dtype)
-        return stored if self.tokens else self.normalised(self.scaled(stored))
+        return stored if self.tokens else self.augment.centrally(self.normalised(self.scaled(stored)))
 
     def scaled(self, stored: Tensor) -> Tensor:
         """Turn stored samples into numbers, pixels in [0, 1]: the scale of the feature noise."""
@@ -171,13 +184,17 @@ class Federation:
         """Return the inputs and labels of sample numbers as their client sees them: with its feature noise."""
         if self.tokens or self.data.fields:
             return self.inputs(self.data.x[index]), self.data.y[index]
+        return self.augment.centrally(self._whole(index, sigma)), self.data.y[index]
+
+    def _whole(self, index: Tensor, sigma: Tensor) -> Tensor:
+        """Return the samples with their client's feature noise, normalised and in their full size."""
         x = self.scaled(self.data.x[index])
         if self.deal.noise is not None:
             noise = self.deal.noise
             spread = sigma.to(x.dtype).reshape(sigma.shape + (1,) * (index.dim() - sigma.dim())).expand(index.shape)
             number = index if self.numbers is None else self.numbers[index]
             x = perturb(x, number, spread, noise.mean, noise.share, self.seed)
-        return self.normalised(x), self.data.y[index]
+        return self.normalised(x)
 
     def batch(self, index: Tensor, sigma: Tensor, key: Tensor | None) -> tuple[Any, Tensor]:
         """Return a batch like ``samples``, with its images augmented if there is a key.
@@ -190,13 +207,17 @@ class Federation:
         Returns:
             The inputs and the labels.
         """
-        x, y = self.samples(index, sigma)
-        return (x if key is None else crop_and_flip(x, key)), y
+        if key is None:
+            return self.samples(index, sigma)
+        return self.augment.randomly(self._whole(index, sigma), key), self.data.y[index]
 
-    def public_batches(self, size: int) -> Iterator[Batch]:
-        """Yield the public data in batches."""
-        for index in torch.split(self.public, size) if len(self.public) else ():
+    def public_batches(self, size: int, key: Tensor | None = None) -> Iterator[Batch]:
+        """Yield the public data in batches; with a key they are augmented, if the public data is to be."""
+        for number, index in enumerate(torch.split(self.public, size) if len(self.public) else ()):
             x, y = self.inputs(self.data.x[index]), self.data.y[index]
+            if key is not None and self.augment_public:
+                whole = self.normalised(self.scaled(self.data.x[index]))
+                x = self.augment_public.randomly(whole, rng.key(key, rng.AUGMENT, number))
             yield Batch(x, y, torch.ones_like(y, dtype=torch.bool))
 
 
@@ -206,7 +227,8 @@ def federate(
     clients: int = 20,
     seed: int = 0,
     public: float | str = 0.0,
-    augment: bool = False,
+    augment: bool | str = False,
+    augment_public: bool | str = SAME,
 ) -> Federation:
     """Deal a data set to clients.
 
@@ -217,7 +239,10 @@ def federate(
         seed: The seed of the split.
         public: The fraction of every class that is held out for the server before the split; ``"test"`` makes the test
             samples public instead. That leaks the test set: parts refuse it unless ``allow_test_leak`` is set.
-        augment: Whether to shift and mirror training images at random.
+        augment: How to change training images at random: a sum such as ``"crop(4, padding=reflect)+flip(0.5)"``; True
+            is ``"standard"``, False ``"none"``.
+        augment_public: The same for public data. ``"same"``: as ``augment`` where clients train on it, otherwise not
+            at all.
 
     Returns:
         The federation, on the CPU.
@@ -237,12 +262,37 @@ def federate(
     dealt = Deal(rest[dealt.index], dealt.offsets, dealt.noise)
     if dealt.noise is not None and (data.fields or data.x.dtype == torch.int64):
         raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
-    if augment and data.x.dim() != 4:
+    private, shared = read_augmentations(data, augment, augment_public)
+    held = torch.from_numpy(held_out)
+    return Federation(data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared)
+
+
+def read_augmentations(
+    data: DataSet, augment: bool | str, augment_public: bool | str
+) -> tuple[AugmentationSum, AugmentationSum | None]:
+    """Read and check how the samples of a data set are augmented.
+
+    Args:
+        data: The data set.
+        augment: How clients augment their samples.
+        augment_public: How public samples are augmented, or ``"same"``.
+
+    Returns:
+        Both sums; None for public data that is not augmented separately.
+    """
+    shape = tuple(data.x.shape[1:])
+    private = read_augmentation(augment)
+    private.check(shape, data.name)
+    if augment_public == SAME:
+        return private, None
+    shared = read_augmentation(augment_public)
+    shared.check(shape, data.name)
+    wanted, found = private.shape(shape), shared.shape(shape)
+    if wanted != found:
         raise HoldfastError(
-            f"augmentation needs images, but the samples of {data.name} have shape {tuple(data.x.shape[1:])}; "
-            "turn augment off"
+            f"augment makes inputs of shape {wanted}, augment_public of shape {found}: crop both to the same size"
         )
-    return Federation(data, dealt, split, seed, torch.from_numpy(held_out), augment, leaks=leaks)
+    return private, shared
 
 
 def choose_public(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:

@@ -1,12 +1,13 @@
 """Which sample goes into which batch: a function of (seed, round, trip, client) and nothing else.
 
 In every pass over its data a client sees each sample once, in an order sorted by hashed keys; the last batch of a pass
-may be smaller. With ``epochs`` a round is that number of passes. With ``steps`` a round is one "epoch" of that many
-steps, with one pass after another underneath.
+may be smaller. With ``epochs`` a round is that number of passes, which may differ between clients. With ``steps`` a
+round is one "epoch" of that many steps, with one pass after another underneath.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,22 +26,29 @@ class BatchPlan:
     index: Tensor  # [C, E, S, B] sample numbers
     mask: Tensor  # [C, E, S, B]
     steps: list[int]  # [C] steps per epoch; a client is idle at the end of an epoch
+    passes: list[int]  # [C] epochs; a client is idle in those that follow
 
     @property
     def epochs(self) -> int:
         return self.index.shape[1]
 
     def to(self, device: torch.device) -> BatchPlan:
-        return BatchPlan(self.index.to(device), self.mask.to(device), self.steps)
+        return BatchPlan(self.index.to(device), self.mask.to(device), self.steps, self.passes)
 
     def pick(self, rows: list[int]) -> BatchPlan:
         """Return the plan of these clients, in this order."""
-        return BatchPlan(self.index[rows], self.mask[rows], [self.steps[i] for i in rows])
+        steps, passes = [self.steps[i] for i in rows], [self.passes[i] for i in rows]
+        return BatchPlan(self.index[rows], self.mask[rows], steps, passes)
 
     def rows(self, start: int, stop: int) -> BatchPlan:
         """Return the plan of a range of the clients, padded to the largest among them."""
-        most = max(self.steps[start:stop])
-        return BatchPlan(self.index[start:stop, :, :most], self.mask[start:stop, :, :most], self.steps[start:stop])
+        steps, passes = self.steps[start:stop], self.passes[start:stop]
+        index, mask = (t[start:stop, : max(passes), : max(steps)] for t in (self.index, self.mask))
+        return BatchPlan(index, mask, steps, passes)
+
+    def training_in(self, epoch: int) -> list[int]:
+        """Return the rows of the clients that train in an epoch, counted from 0."""
+        return [i for i, passes in enumerate(self.passes) if passes > epoch]
 
 
 def plan(
@@ -50,7 +58,7 @@ def plan(
     *,
     words: tuple[int, ...],
     batch: int,
-    epochs: int,
+    epochs: int | Sequence[int],
     steps: int | None,
 ) -> BatchPlan:
     """Arrange the samples of each client in batches.
@@ -63,7 +71,7 @@ def plan(
         client: The client ids, [C].
         words: Seed, round and trip, which decide the order.
         batch: The samples per step.
-        epochs: The passes over the data.
+        epochs: The passes over the data, of all clients or of each.
         steps: The steps of the round instead of ``epochs``, or None.
 
     Returns:
@@ -75,16 +83,19 @@ def plan(
     size = max(1, min(batch, most))
     per_pass = -(-held // size)  # [C] batches in one pass
     counts = [int(s) for s in per_pass.tolist()]
-    shape = (epochs, max(counts)) if steps is None else (1, steps)
+    passes_of = [epochs] * clients if isinstance(epochs, int) else list(epochs)
+    shape = (max(passes_of), max(counts)) if steps is None else (1, steps)
     each = np.full_like(per_pass, shape[1]) if steps is None else per_pass
     passes, place = np.divmod(np.arange(shape[0] * shape[1]).reshape(shape), each[:, None, None])  # [C, E, S]
     order = _orders(own, held, who, words, 1 + int(passes.max()) if passes.size else 0)
     spot = place[..., None] * size + np.arange(size)  # [C, E, S, B] place in the pass
     mask = spot < held[:, None, None, None]
+    if steps is None:
+        mask &= (np.arange(shape[0]) < np.array(passes_of)[:, None])[:, :, None, None]
     flat = (passes[..., None] * most + np.minimum(spot, most - 1)).reshape(clients, -1)
     index = np.take_along_axis(order.reshape(clients, -1), flat, 1).reshape(spot.shape)
-    taken = counts if steps is None else [steps] * clients
-    return BatchPlan(torch.from_numpy(index).to(device), torch.from_numpy(mask).to(device), taken)
+    work = (counts, passes_of) if steps is None else ([steps] * clients, [1] * clients)
+    return BatchPlan(torch.from_numpy(index).to(device), torch.from_numpy(mask).to(device), *work)
 
 
 def _orders(own: np.ndarray, held: np.ndarray, who: np.ndarray, words: tuple[int, ...], passes: int) -> np.ndarray:

@@ -49,8 +49,7 @@ class StepInputs(NamedTuple):
     task: ClientTask  # with a client axis
     samples: Tensor  # [C, slots, batch]: the sample numbers of every step
     mask: Tensor  # false where ``samples`` is padding
-    steps: Tensor  # [C] steps per epoch of each client
-    most: Tensor  # the largest of them
+    most: Tensor  # the most steps per epoch of any client
 
 
 class StepState(NamedTuple):
@@ -104,7 +103,7 @@ class CapturedStep:
     def _once(self, f: StepInputs, m: StepState) -> StepState:
         """Take one step of every client that has steps left."""
         index, mask = (t.index_select(1, m.slot.reshape(1)).squeeze(1) for t in (f.samples, f.mask))
-        active = f.steps > m.slot % f.most
+        active = mask.any(1)
         k = m.k + active
         info = f.task.info
         key = self.training.augment_key(f.task.broadcast, info.id, k)
@@ -112,12 +111,13 @@ class CapturedStep:
         epoch = m.slot // f.most
         w, scratch, loss = self.step(f.task, m.scratch, m.w, x, y, mask, k, epoch)
         if self.ragged:
-            w, scratch, loss = tree_map(
-                lambda new, old: torch.where(active.reshape(-1, *[1] * (new.dim() - 1)), new, old),
-                (w, scratch, loss),
-                (m.w, m.scratch, torch.zeros_like(m.loss)),
-            )
+            w, scratch, loss = where_rows(active, (w, scratch, loss), (m.w, m.scratch, torch.zeros_like(m.loss)))
         return StepState(w, scratch, m.loss + loss, k, m.slot + 1)
+
+
+def where_rows(active: Tensor, new: Any, old: Any) -> Any:
+    """Return the rows of ``new`` for active clients, those of ``old`` for the others."""
+    return tree_map(lambda n, o: torch.where(active.reshape(-1, *[1] * (n.dim() - 1)), n, o), new, old)
 
 
 def in_place(
@@ -210,9 +210,9 @@ def step_inputs(broadcast: Broadcast, cohort: Cohort, shape: CohortShape) -> Ste
     plan, device = cohort.plan, broadcast.w0.device
     nothing = cohort.info.samples[:, :0]
     info = cohort.info._replace(samples=nothing, valid=nothing)
-    steps = torch.tensor(plan.steps, device=device)
+    most = torch.tensor(max(plan.steps), device=device)
     samples, mask = (shape.fill(t.flatten(1, 2)) for t in (plan.index, plan.mask))
-    return StepInputs(ClientTask(broadcast, info, cohort.states), samples, mask, steps, steps.max())
+    return StepInputs(ClientTask(broadcast, info, cohort.states), samples, mask, most)
 
 
 def with_idle_rows(cohort: Cohort, rows: int) -> Cohort:
@@ -221,5 +221,7 @@ def with_idle_rows(cohort: Cohort, rows: int) -> Cohort:
     if not more:
         return cohort
     filled = cohort.pick([*range(cohort.size), *[0] * more])
-    plan = replace(filled.plan, steps=[*cohort.plan.steps, *[0] * more])
+    idle, mask = [0] * more, filled.plan.mask.clone()
+    mask[cohort.size :] = False
+    plan = replace(filled.plan, mask=mask, steps=[*cohort.plan.steps, *idle], passes=[*cohort.plan.passes, *idle])
     return replace(filled, plan=plan)

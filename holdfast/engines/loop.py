@@ -89,7 +89,7 @@ class Loop:
         w = training.start(task).clone() if cohort.start is None else cohort.start[i].clone()
         scratch = training.begin(task)
         total, k = torch.zeros_like(broadcast.lr), torch.zeros((), dtype=torch.int64, device=w.device)
-        for e in range(plan.epochs):
+        for e in range(plan.passes[i]):
             epoch = torch.full_like(k, e)
             scratch = unshared(training.epoch(task, scratch, w, epoch), w)
             for s in range(plan.steps[i]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from holdfast.engines.cuda_graph import (
     copied,
     shape_of,
     step_inputs,
+    where_rows,
     with_idle_rows,
 )
 from holdfast.engines.local_training import (
@@ -39,6 +41,15 @@ from holdfast.engines.local_training import (
 )
 from holdfast.engines.slice_width import clients_that_fit
 from holdfast.method.part import Batch, Part
+
+
+class EpochState(NamedTuple):
+    """What an epoch changes. Rows are clients."""
+
+    w: Tensor  # [C, P]
+    scratch: PerPart
+    loss: Tensor  # [C] summed over the steps
+    k: Tensor  # [C] steps taken
 
 
 class Vector:
@@ -72,7 +83,7 @@ class Vector:
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
-        order = sorted(range(cohort.size), key=lambda i: -cohort.plan.steps[i])
+        order = sorted(range(cohort.size), key=lambda i: (-cohort.plan.steps[i], -cohort.plan.passes[i]))
         sorted_already = order == list(range(cohort.size))
         if not sorted_already:
             cohort = cohort.pick(order)
@@ -102,29 +113,41 @@ class Vector:
         return found
 
     def _train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
-        info, plan = cohort.info, cohort.plan
+        info, size = cohort.info, cohort.size
         task = ClientTask(broadcast, info, cohort.states)
         w = self._starts(task, cohort).clone()
-        scratch = tree_map(torch.clone, self._begin(task))
-        total = torch.zeros(cohort.size, dtype=w.dtype, device=w.device)
-        k = torch.zeros(cohort.size, dtype=torch.int64, device=w.device)
-        for e in range(plan.epochs):
-            epoch = torch.tensor(e, device=w.device)
-            scratch = tree_map(torch.clone, self._epoch(task, scratch, w, epoch))
-            for s in range(max(plan.steps)):
-                busy = sum(steps > s for steps in plan.steps)
-                rows, states, now = tree_map(lambda t, b=busy: t[:b], (info, cohort.states, scratch))
-                k[:busy] += 1
-                index, mask = plan.index[:busy, e, s], plan.mask[:busy, e, s]
-                key = self.training.augment_key(broadcast, rows.id, k[:busy])
-                x, y = self.training.federation.batch(index, rows.sigma, key)
-                here = w[:busy], now
-                active = ClientTask(broadcast, rows, states)
-                *moved, loss = self._step(active, now, w[:busy], x, y, mask, k[:busy], epoch)
-                write_back(tree_flatten(here)[0], tree_flatten(moved)[0])
-                total[:busy] += loss
-        deltas, uploads, states = self._end(task, scratch, w)
-        return CohortUpdate(info.id, info.n, info.K, deltas, uploads, states, total / k.clamp(min=1))
+        zero = torch.zeros(size, dtype=w.dtype, device=w.device)
+        state = EpochState(w, tree_map(torch.clone, self._begin(task)), zero, zero.long())
+        for e in range(cohort.plan.epochs):
+            rows = cohort.plan.training_in(e)
+            if len(rows) == size:
+                state = self._train_epoch(broadcast, cohort, state, e)
+                continue
+            at = torch.tensor(rows, device=w.device)
+            some = self._train_epoch(broadcast, cohort.pick(rows), tree_map(lambda t, at=at: t[at], state), e)
+            state = tree_map(lambda old, new, at=at: old.index_copy(0, at, new), state, some)
+        deltas, uploads, states = self._end(task, state.scratch, state.w)
+        return CohortUpdate(info.id, info.n, info.K, deltas, uploads, states, state.loss / state.k.clamp(min=1))
+
+    def _train_epoch(self, broadcast: Broadcast, cohort: Cohort, state: EpochState, e: int) -> EpochState:
+        """Train clients for one epoch; all of them take part in it. The state is overwritten."""
+        info, plan = cohort.info, cohort.plan
+        w, scratch, total, k = state
+        epoch = torch.tensor(e, device=w.device)
+        scratch = tree_map(torch.clone, self._epoch(ClientTask(broadcast, info, cohort.states), scratch, w, epoch))
+        for s in range(max(plan.steps)):
+            busy = sum(steps > s for steps in plan.steps)
+            rows, states, now = tree_map(lambda t, b=busy: t[:b], (info, cohort.states, scratch))
+            k[:busy] += 1
+            index, mask = plan.index[:busy, e, s], plan.mask[:busy, e, s]
+            key = self.training.augment_key(broadcast, rows.id, k[:busy])
+            x, y = self.training.federation.batch(index, rows.sigma, key)
+            here = w[:busy], now
+            active = ClientTask(broadcast, rows, states)
+            *moved, loss = self._step(active, now, w[:busy], x, y, mask, k[:busy], epoch)
+            write_back(tree_flatten(here)[0], tree_flatten(moved)[0])
+            total[:busy] += loss
+        return EpochState(w, scratch, total, k)
 
     def _train_traced(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Do the same with every step a repetition of one traced step; clients that are done stay idle."""
@@ -142,7 +165,11 @@ class Vector:
         for e in range(epochs):
             if self.training.by_hook["epoch"]:
                 epoch = torch.full_like(inputs.most, e)
-                state = state._replace(scratch=self._epoch(task, state.scratch, state.w, epoch))
+                scratch = self._epoch(task, state.scratch, state.w, epoch)
+                if len(cohort.plan.training_in(e)) < size:
+                    training = torch.tensor(cohort.plan.passes, device=w.device) > e
+                    scratch = where_rows(training, scratch, state.scratch)
+                state = state._replace(scratch=scratch)
             state = self._captured(inputs, state).steps(inputs, state, steps)
         deltas, *rest = self._end(task, state.scratch, state.w)
         uploads, states = copied(tree_map(lambda t: t[:size], rest))

@@ -12,7 +12,7 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import labels, samples
 from holdfast.data.dataset import DataSet
-from holdfast.data.federation import Federation, refuse_bad_samples
+from holdfast.data.federation import Federation, read_augmentations, refuse_bad_samples
 from holdfast.data.splits import Deal
 from holdfast.method.config import Config
 from holdfast.runs.setup import deal
@@ -53,7 +53,7 @@ def node_federation(pairs: Mapping[int, Pair], config: Config, classes: int) -> 
     offsets = np.cumsum([0, *(len(xs[i]) if i in xs else 0 for i in range(config.clients))])
     held = Deal(np.arange(len(y)), offsets)
     data = DataSet(config.data, x, y, x[:0], y[:0], names)
-    return Federation(data, held, SPLIT_BY_NODES, config.seed, torch.empty(0, dtype=torch.int64), config.augment)
+    return _split_by_nodes(data, held, config)
 
 
 def server_federation(test: Pair, public: Pair | None, config: Config, classes: int) -> Federation:
@@ -73,11 +73,17 @@ def server_federation(test: Pair, public: Pair | None, config: Config, classes: 
     refuse_bad_samples(DataSet(config.data, test_x, test_y, test_x, test_y, names))
     data = DataSet(config.data, test_x[:0], test_y[:0], test_x, test_y, names)
     nobody = Deal(np.arange(0), np.zeros(config.clients + 1, np.int64))
-    none = torch.empty(0, dtype=torch.int64)
-    federation = Federation(data, nobody, SPLIT_BY_NODES, config.seed, none, config.augment)
+    federation = _split_by_nodes(data, nobody, config)
     if public is None:
         return federation
     return federation.with_public(samples("public x", public[0]), labels("public y", public[1]))
+
+
+def _split_by_nodes(data: DataSet, held: Deal, config: Config) -> Federation:
+    """Make a federation of a machine's own samples, without public data."""
+    private, shared = read_augmentations(data, config.augment, config.augment_public)
+    none = torch.empty(0, dtype=torch.int64)
+    return Federation(data, held, SPLIT_BY_NODES, config.seed, none, private, augment_public=shared)
 
 
 def clients_of(config: Config, node_config: Mapping[str, Any]) -> list[int]:

@@ -41,10 +41,10 @@ class UploadShapes:
         config = config.changed(engine="loop", steps=None, epochs=config.passes, compile=False)
         data, offsets = federation.data, np.ones(federation.clients + 1, np.int64)
         offsets[0] = 0
-        zeros = torch.zeros_like(data.x[:1]) if len(data.x) else data.x.new_zeros(1, *federation.shape)
+        zeros = data.x.new_zeros(1, *data.x.shape[1:])
         data = replace(data, x=torch.cat([zeros, data.x]), y=torch.cat([data.y.new_zeros(1), data.y]))
         held, public = Deal(np.arange(1), offsets), federation.public + 1
-        dummy = replace(federation, data=data, deal=held, public=public, augment=False, numbers=None)
+        dummy = replace(federation, data=data, deal=held, public=public, numbers=None)
         self.method = method
         self.simulation = Simulation(config, method, dummy, net)
         self._uploads: dict[int, PerPart] = {}  # by trip

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.params import Named, param
+from holdfast.method.lr_schedule import ConstantRate, ExponentialRate, LrSchedule, read_schedule
 
 # What a setting can be to the rest of the library. A setting states its roles where it is declared.
 ROLES = {
@@ -69,11 +70,18 @@ class Config(Named):
         "BatchNorm: average its statistics, keep the layers local to each client (FedBN), or leave statistics frozen",
         choices=("average", "local", "frozen"),
     )
-    epochs: int | None = param(None, "local epochs per round; default: 5", low=1)
+    epochs: int | str | None = param(
+        None, "local epochs per round; 2-5: drawn for each client and round; default: 5", low=1, ranges=True
+    )
     steps: int | None = param(None, "instead of --epochs: local steps per round", low=1)
     batch: int = param(32, "samples per local step", low=1)
     lr: float = param(0.1, "local learning rate", above=0)
-    lr_decay: float = param(1.0, "factor by which the learning rate changes after every round", above=0, high=1)
+    lr_decay: float = param(
+        1.0, "short for --lr-schedule exponential(X): factor on the learning rate after every round", above=0, high=1
+    )
+    lr_schedule: str = param(
+        "constant", "learning rate over rounds: constant, exponential(0.998), step(100, 0.1), cosine; all with warmup=W"
+    )
     weight_decay: float = param(0.0, "weight decay: adds decay(...) at the end of the sum", low=0)
     clip: float | None = param(None, "gradient clipping: adds clip(...) after the parts of the sum", above=0)
     optimizer: str | None = param(
@@ -97,7 +105,18 @@ class Config(Named):
         choices=("test",),
         roles=("federation", "named data"),
     )
-    augment: bool = param(False, "augment images with random crops and flips", roles=("federation",))
+    augment: bool | str = param(
+        False,
+        "augment training images: a sum such as crop(4, padding=reflect)+flip(0.5); alone: standard",
+        words=("none", "standard"),
+        roles=("federation",),
+    )
+    augment_public: bool | str = param(
+        "same",
+        "augment public data; same: as the clients' data where clients train on it, otherwise not at all",
+        words=("none", "standard"),
+        roles=("federation",),
+    )
     personal: int = param(
         0,
         "after the last round, epochs in which each client fine-tunes its own copy; 0: none",
@@ -165,6 +184,8 @@ class Config(Named):
             raise HoldfastError("cohort and participation cannot be used together: set one of them")
         if self.epochs is not None and self.steps is not None:
             raise HoldfastError("epochs and steps cannot be used together: set one of them")
+        if read_schedule(self.lr_schedule) != ConstantRate() and self.lr_decay != 1:
+            raise HoldfastError("lr_schedule and lr_decay cannot be used together: set one of them")
         if self.cohort is not None and self.cohort > self.clients:
             raise HoldfastError(
                 f"cohort {self.cohort} is larger than the number of clients, {self.clients}: lower cohort"
@@ -178,9 +199,26 @@ class Config(Named):
         return self.cohort or min(self.clients, max(2, min(10, self.clients // 4)))
 
     @property
+    def epoch_range(self) -> tuple[int, int]:
+        """The fewest and the most local epochs of a round. A round of ``steps`` counts as one epoch."""
+        if self.steps is not None:
+            return 1, 1
+        low, _, high = str(self.epochs or 5).partition("-")
+        return int(low), int(high or low)
+
+    @property
     def passes(self) -> int:
-        """The local epochs of a round. A round of ``steps`` counts as one epoch."""
-        return 1 if self.steps is not None else self.epochs or 5
+        """The most local epochs of a round."""
+        return self.epoch_range[1]
+
+    @property
+    def schedule(self) -> LrSchedule:
+        """The learning-rate schedule, however it is set."""
+        return ExponentialRate(self.lr_decay) if self.lr_decay != 1 else read_schedule(self.lr_schedule)
+
+    def lr_of_round(self, t: int) -> float:
+        """Return the nominal learning rate of round ``t`` = 1, 2, ..."""
+        return self.lr * self.schedule.at(t, self.rounds)
 
     def evaluates(self, t: int) -> bool:
         """Tell whether the model is evaluated after round ``t``."""
@@ -202,7 +240,7 @@ FIELDS = {f.name: f for f in fields(Config)}
 # Settings that stand for a part: the part is added after the method's own, in this order.
 FLAG_PARTS = {"clip": "clip", "weight_decay": "decay"}
 # Settings of which a later choice replaces the other one.
-RIVALS = (("cohort", "participation"), ("epochs", "steps"))
+RIVALS = (("cohort", "participation"), ("epochs", "steps"), ("lr_decay", "lr_schedule"))
 
 
 def with_role(*roles: str) -> tuple[str, ...]:

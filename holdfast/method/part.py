@@ -64,7 +64,7 @@ class Client:
         counts: The number of samples per class.
         S: The local steps per epoch.
         K: The local steps in the round.
-        epochs: The local epochs in the round, the same for every client.
+        epochs: The local epochs in the round; the most of any client if they differ, while ``K`` is the client's own.
         rated: Whether some part rescales rates, which makes ``eta`` a vector.
         optimised: Whether the sum has a local optimiser, so that steps are not plain SGD.
         message: This part's broadcast.
@@ -293,7 +293,7 @@ class Part(Named):
         Args:
             w: The global model.
             lr: The nominal learning rate of the round.
-            epochs: Local epochs in the round.
+            epochs: Local epochs in the round, the most of any client if they differ.
             visit: Returns every client's full gradient at a model, [C, P]. Each visit is a trip of its own, which is
                 expensive on real machines.
 

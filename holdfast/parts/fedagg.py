@@ -83,6 +83,13 @@ class FedAgg(Part):
                 "raise min_rate"
             )
 
+        fewest, most = config.epoch_range
+        if fewest < most:
+            raise HoldfastError(
+                f"fedagg finds a rate for every epoch, so clients must train equally many, not {config.epochs}: "
+                f"use --epochs {most}"
+            )
+
     # -- feedback: the last round's gradients are broadcast -----------------------------------------------
     def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
         return dict(s)  # nothing before the first round

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.expression import parse
+from holdfast.core.params import checked
 from holdfast.core.user_files import file_reference
 from holdfast.data.loading import sources
 from holdfast.method.config import FIELDS, Config, with_role
@@ -44,6 +45,7 @@ def first_difference(stored: Config, asked: Mapping[str, Any], roles: tuple[str,
     for name, value in asked.items():
         if name not in FIELDS or name in allowed or (value is None and name in decided):
             continue
+        value = checked(stored.name, FIELDS[name], value)
         if value != getattr(stored, name):
             return Difference(name, getattr(stored, name), value)
     return None
@@ -71,7 +73,13 @@ def resumed_config(stored: Config, asked: Mapping[str, Any], method: str | Part 
             f"the run to resume has {found.name} = {stored_text}, not {asked_text}: leave that setting out, or "
             "start over with --overwrite"
         )
-    return stored.changed(**{name: value for name, value in asked.items() if name in with_role(*roles)})
+    config = stored.changed(**{name: value for name, value in asked.items() if name in with_role(*roles)})
+    if config.rounds != stored.rounds and stored.schedule.depends_on_rounds:
+        raise HoldfastError(
+            f"the run to resume has lr_schedule = {stored.lr_schedule}, whose rates depend on its {stored.rounds} "
+            "rounds: leave out rounds, or start over with --overwrite"
+        )
+    return config
 
 
 def refuse_without_objects(

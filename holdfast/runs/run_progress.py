@@ -101,7 +101,7 @@ def describe(trainer: Trainer) -> str:
     config, fed, net = trainer.config, trainer.federation, trainer.net
     empty = fed.clients - len(trainer.occupied)
     without = f" ({empty} without samples)" if empty else ""
-    count, unit = (config.steps, "step") if config.steps else (config.passes, "epoch")
+    count, unit = (config.steps, "step") if config.steps else (config.epochs or config.passes, "epoch")
     work = f"{count} local {unit}{'s' * (count != 1)}"
     return (
         f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients{without}, "

@@ -99,7 +99,8 @@ def deal(config: Config, data: DataSet | None = None) -> Federation:
     """Build the federation that a config describes; ``data`` replaces the data set that it names."""
     if data is None:
         data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
-    return federate(data, config.split, config.clients, config.seed, config.public, config.augment)
+    c = config
+    return federate(data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public)
 
 
 def check_together(
@@ -112,6 +113,7 @@ def check_together(
         network on its device.
     """
     method = checked(with_flag_parts(method, config))
+    config.schedule.check(config.rounds)
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"

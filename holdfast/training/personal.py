@@ -55,9 +55,7 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
     before, after, mixes = [], [], []
     clients = simulation.occupied[:limit]
     for ids in np.array_split(clients, -(-len(clients) // AT_ONCE)):
-        info = simulation.client_info(ids)
-        steps = (info.n + config.batch - 1) // config.batch
-        info = info._replace(S=steps, K=steps * epochs)
+        info = simulation.with_epochs(simulation.client_info(ids), epochs)
         kept = kept_layers(simulation, ids, served)
         update = engine.train(broadcast, Cohort(info, kept, simulation.plan(info, t, 0, epochs)))
         for row, delta in enumerate(update.deltas):

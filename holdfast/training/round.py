@@ -141,7 +141,7 @@ class Trainer(ABC):
     def broadcast(self, t: int, messages: PerPart) -> Broadcast:
         """Return what every client is sent in round ``t``."""
         like = self.server.w
-        lr = torch.tensor(self.config.lr * self.config.lr_decay ** (t - 1), dtype=like.dtype, device=like.device)
+        lr = torch.tensor(self.config.lr_of_round(t), dtype=like.dtype, device=like.device)
         return Broadcast(like, lr, torch.tensor(t, device=like.device), messages, self.server.stats)
 
     def _train_slices(
@@ -179,12 +179,15 @@ class Trainer(ABC):
     def _server_view(self, t: int, update: CohortUpdate, lr: Tensor) -> Round:
         """Return the round as parts see it at the server."""
         seed, fed = self.config.seed, self.federation
+
+        def key() -> Tensor:
+            return rng.key(seed, rng.SERVER, torch.tensor(t, device=self.net.device))
+
         return Round(
             w=self.server.w, deltas=update.deltas, ids=update.ids, n=update.n, K=update.K,
             weights=self.server.weights(update.n), lr=lr, server_lr=self.config.server_lr, N=fed.clients, round=t,
-            rounds=self.config.rounds, net=self.net.with_stats(self.server.stats),
-            key=lambda: rng.key(seed, rng.SERVER, torch.tensor(t, device=self.net.device)),
-            public=lambda: fed.public_batches(CHUNK),
+            rounds=self.config.rounds, net=self.net.with_stats(self.server.stats), key=key,
+            public=lambda: fed.public_batches(CHUNK, key()),
             occupied=len(self.occupied),
         )  # fmt: skip
 

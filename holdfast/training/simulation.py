@@ -24,6 +24,7 @@ from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_states import ClientStates
+from holdfast.training.local_epochs import draw_epochs
 from holdfast.training.metrics import Score, evaluate, on_mix
 from holdfast.training.prefetch import Prefetcher
 from holdfast.training.round import Trainer
@@ -67,8 +68,10 @@ class Simulation(Trainer):
         config, device = self.config, self.net.device.type
         again = [(Method(trip.sum).with_optimiser_of(self.method), trip.epochs) for _, trip in self.trips]
         outings = [(self.method, config.passes), *again]
+        public = self.federation.for_public_trip()
+        data = [self.federation, *(public if trip.public else self.federation for _, trip in self.trips)]
         trainings = [
-            LocalTraining(self.net, method, self.federation, config.seed, epochs, number)
+            LocalTraining(self.net, method, data[number], config.seed, epochs, number)
             for number, (method, epochs) in enumerate(outings)
         ]
         trips = [None, *(trip for _, trip in self.trips)]
@@ -102,9 +105,7 @@ class Simulation(Trainer):
         self, number: int, broadcast: Broadcast, ids: np.ndarray, state: PerPart, deltas: Tensor
     ) -> CohortUpdate:
         trip = self.trips[number - 1][1]
-        info = self.client_info(ids, trip.public)
-        steps = (info.n + self.config.batch - 1) // self.config.batch
-        info = info._replace(S=steps, K=steps * trip.epochs)
+        info = self.with_epochs(self.client_info(ids, trip.public), trip.epochs)
         batches = self.plan(info, int(broadcast.round), number, trip.epochs)
         return self.engines[number].train(broadcast, Cohort(info, state, batches, broadcast.w0 + deltas))
 
@@ -158,6 +159,11 @@ class Simulation(Trainer):
         per_class, numbers, there = (torch.from_numpy(t) for t in (counts, index, valid))
         return ClientInfo(torch.from_numpy(ids), n, per_class, S, K, numbers, there, sigma)
 
+    def with_epochs(self, info: ClientInfo, epochs: int) -> ClientInfo:
+        """Return the same clients with a number of passes over their data that is not the run's own."""
+        steps = (info.n + self.config.batch - 1) // self.config.batch
+        return info._replace(S=steps, K=steps * epochs)
+
     def _steps(self, sizes: np.ndarray) -> np.ndarray:
         """Return the local steps per epoch of clients with these numbers of samples."""
         if self.config.steps is not None:
@@ -173,12 +179,17 @@ class Simulation(Trainer):
         for group, info, batches in self.prepared[1] if self.prepared[0] == t else ():
             if np.array_equal(group, ids):
                 return info, batches
-        info = self._info_on_host(ids)
+        info = self._info_in_round(t, ids)
         return info, self.plan(info, t, 0)
+
+    def _info_in_round(self, t: int, ids: np.ndarray) -> ClientInfo:
+        """Return the facts about some clients in host memory, with the epochs that they train in round ``t``."""
+        info = self._info_on_host(ids)
+        return info._replace(K=info.S * torch.from_numpy(draw_epochs(self.config, ids, t)))
 
     def _upcoming(self, t: int) -> list[PreparedGroup]:
         """Return the groups of the cohort that round ``t`` draws, with their batches."""
-        groups = [(ids, self._info_on_host(ids)) for ids in self.slices(draw(self.config, self.occupied, t))]
+        groups = [(ids, self._info_in_round(t, ids)) for ids in self.slices(draw(self.config, self.occupied, t))]
         return [PreparedGroup(ids, info, self.plan(info, t, 0)) for ids, info in groups]
 
     def plan(self, info: ClientInfo, t: int, trip: int, epochs: int | None = None) -> BatchPlan:
@@ -196,7 +207,8 @@ class Simulation(Trainer):
         c = self.config
         return plan(
             info.samples, info.n, info.id, words=(c.seed, t, trip), batch=c.batch,
-            epochs=c.passes if epochs is None else epochs, steps=c.steps if epochs is None else None,
+            epochs=(info.K // info.S).tolist() if epochs is None else epochs,
+            steps=c.steps if epochs is None else None,
         )  # fmt: skip
 
 
@@ -221,8 +233,9 @@ def cohort_shape(config: Config, federation: Federation, trip: Trip | None = Non
     steps = -(-sizes[sizes > 0] // config.batch)
     if config.steps is not None and trip is None:
         steps = np.array([config.steps])
-    epochs = trip.epochs if trip else config.passes
-    return CohortShape(config.cohort_size, int(steps.max()) * epochs, config.batch, bool(steps.min() < steps.max()))
+    fewest, epochs = (trip.epochs, trip.epochs) if trip else config.epoch_range
+    ragged = bool(steps.min() < steps.max()) or fewest < epochs
+    return CohortShape(config.cohort_size, int(steps.max()) * epochs, config.batch, ragged)
 
 
 def decided(config: Config, federation: Federation, net: Net) -> Config:

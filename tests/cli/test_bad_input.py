@@ -116,7 +116,7 @@ def test_a_name_like_no_other_lists_all():
         (("fedavg", "--rounds", "many"), "rounds must be a whole number of at least 1, not many"),
         (("fedavg", "--rounds", "1.5"), "rounds must be a whole number of at least 1, not '1.5'"),
         (("fedavg", "--batch", "0"), "batch must be a whole number of at least 1, not 0"),
-        (("fedavg", "--epochs", "0"), "epochs must be a whole number of at least 1, not 0"),
+        (("fedavg", "--epochs", "0"), "epochs must be a whole number of at least 1 or a range such as 2-5, not 0"),
         (("fedavg", "--steps", "0"), "steps must be a whole number of at least 1, not 0"),
         (("fedavg", "--eval-every", "0"), "eval_every must be a whole number of at least 1, not 0"),
         (("fedavg", "--checkpoint-every", "0"), "checkpoint_every must be a whole number of at least 1, not 0"),
@@ -138,7 +138,7 @@ def test_a_name_like_no_other_lists_all():
             "vgg11: 5 arguments given, but it takes 2 (hidden, dropout): leave out the others",
         ),
         (("fedavg", "--set", "lr"), "--set lr: expected KEY=VALUE, such as --set lr=0.5"),
-        (("fedavg", "--set", "augment=maybe"), "augment must be true or false, not maybe"),
+        (("fedavg", "--set", "augment=maybe"), "unknown augmentation 'maybe'; known: crop, flip, none, standard"),
         (
             ("fedavg", "--data", "mnist", "--data-dir", "nowhere"),
             "mnist: train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, "
@@ -375,11 +375,11 @@ def test_malformed_expression(text: str, message: str, flag: str):
         ),
         (
             "learning_rate = 1",
-            "unknown setting 'learning_rate' in my.toml; known: augment, batch, batchnorm, checkpoint_every, clients, "
-            "clip, cohort, compile, convolution, data, data_dir, device, drift, engine, epochs, eval_every, "
-            "files, graphs, head, imports, lr, lr_decay, method, model, optimizer, participation, personal, "
-            "personal_what, precision, public, rounds, seed, server_lr, slice, split, states, steps, track, "
-            "weight_decay, workers",
+            "unknown setting 'learning_rate' in my.toml; known: augment, augment_public, batch, batchnorm, "
+            "checkpoint_every, clients, clip, cohort, compile, convolution, data, data_dir, device, drift, engine, "
+            "epochs, eval_every, files, graphs, head, imports, lr, lr_decay, lr_schedule, method, model, optimizer, "
+            "participation, personal, personal_what, precision, public, rounds, seed, server_lr, slice, split, states, "
+            "steps, track, weight_decay, workers",
         ),
         ("[lr]\nx = 1", "lr must be a number above 0, not {'x': 1}"),
         ('lr = "fast"', "lr must be a number above 0, not fast"),
@@ -388,7 +388,7 @@ def test_malformed_expression(text: str, message: str, flag: str):
         ("rounds = 2024-01-01", "rounds must be a whole number of at least 1, not datetime.date(2024, 1, 1)"),
         ("method = 3", "method must be text such as 'fedbug(0.4)+prox', not 3"),
         ("method = ['prox']", "method must be text such as 'fedbug(0.4)+prox', not ['prox']"),
-        ("augment = 1", "augment must be true or false, not 1"),
+        ("augment = 1", "augment must be true, false or a text, not 1"),
         ("cohort = 2\nparticipation = 0.5", "cohort and participation cannot be used together: set one of them"),
         ("\x00", "the config my.toml is not valid TOML: Invalid statement (at line 1, column 1); fix the file"),
         (

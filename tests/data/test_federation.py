@@ -1,4 +1,4 @@
-"""A federation: public data, normalisation, augmentation, and bad data."""
+"""A federation: public data, normalisation, and bad data."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 import holdfast
 from helpers.exact_errors import raises_exactly
 from holdfast import DataSet, federate
-from holdfast.core import rng
-from holdfast.data.augment import PADDING, crop_and_flip
 from holdfast.data.federation import choose_public
 
 DIGITS = holdfast.load("digits")
@@ -109,69 +106,6 @@ def test_samples_are_the_client_s_inputs_and_labels():
     for i in range(4):
         torch.testing.assert_close(x[i], federation.inputs(federation.data.x[index[i]]))
         assert torch.equal(y[i], federation.data.y[index[i]])
-
-
-# -- augmentation --------------------
-def shifted(image: Tensor) -> list[Tensor]:
-    """Every copy that a crop and a flip can make, as (dy, dx, mirrored)."""
-    padded = torch.nn.functional.pad(image, [PADDING] * 4)
-    h, w = image.shape[-2:]
-    crops = [padded[:, y : y + h, x : x + w] for y in range(2 * PADDING + 1) for x in range(2 * PADDING + 1)]
-    return crops + [crop.flip(-1) for crop in crops]
-
-
-def which(images: Tensor, out: Tensor) -> list[int]:
-    """The number of the copy that each output is; fails when it is none."""
-    found = []
-    for image, copy in zip(images, out, strict=True):
-        matches = [i for i, s in enumerate(shifted(image)) if torch.equal(s, copy)]
-        assert len(matches) == 1
-        found += matches
-    return found
-
-
-def test_each_output_is_a_shifted_or_mirrored_copy_of_its_own_sample():
-    x = torch.rand(300, 2, 9, 10, generator=torch.Generator().manual_seed(0)) + 1
-    moves = which(x, crop_and_flip(x, rng.key(1, 2)))
-    shifts = (2 * PADDING + 1) ** 2
-    assert len(set(moves)) > 100, "each sample moves in its own way"
-    assert sum(m >= shifts for m in moves) == pytest.approx(150, abs=45), "every other one is mirrored"
-    rows = {m % shifts // (2 * PADDING + 1) for m in moves}
-    columns = {m % (2 * PADDING + 1) for m in moves}
-    assert rows == columns == set(range(2 * PADDING + 1)), "from four pixels up to four down"
-
-
-def test_augmentation_is_a_function_of_the_key():
-    x = torch.rand(2, 6, 1, 8, 8)
-    key = rng.key(5, torch.arange(2))
-    once = crop_and_flip(x, key)
-    torch.manual_seed(7)
-    assert torch.equal(once, crop_and_flip(x, key))
-    assert not torch.equal(once, crop_and_flip(x, rng.key(6, torch.arange(2))))
-    for i in range(2):
-        assert torch.equal(once[i], crop_and_flip(x[i], key[i])), "a client alone is augmented as among others"
-    assert torch.equal(once[:, :3], crop_and_flip(x[:, :3], key)), "padding changes nothing"
-    assert once.dtype == x.dtype
-
-
-def losses(engine: str, augment: bool) -> list[float | None]:
-    federation = federate(image_data(), "dirichlet(1)", clients=4, augment=augment)
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(60, 4))
-    some = {"rounds": 2, "precision": "fp64", "epochs": 2, "batch": 4}
-    return [record.train_loss for record in holdfast.run("fedavg", federation, model, engine=engine, **some).history]
-
-
-def test_augmented_training_is_alike_in_both_engines_and_unlike_plain_training():
-    moved = losses("loop", augment=True)
-    assert losses("vector", augment=True) == pytest.approx(moved)
-    assert losses("loop", augment=False) != pytest.approx(moved)
-
-
-def test_only_images_can_be_augmented():
-    data = holdfast.from_arrays(torch.randn(20, 4), torch.arange(20) % 2, name="rows")
-    with raises_exactly("augmentation needs images, but the samples of rows have shape (4,); turn augment off"):
-        federate(data, "iid", clients=2, augment=True)
 
 
 # -- bad data --------------------

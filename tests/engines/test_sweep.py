@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import DataSet, Federation, federate, run
-from holdfast.data.augment import crop_and_flip
+from holdfast.data.augmentation_sum import read_augmentation
 from holdfast.method.catalogue import methods
 
 BASE = {"rounds": 1, "cohort": 2, "epochs": 1, "batch": 5, "device": "cpu", "precision": "fp64"}
@@ -71,6 +71,6 @@ def test_every_method_trains_in_every_setting(name):
 @pytest.mark.parametrize("lead", [(5,), (2, 5)])
 def test_augmented_images_are_contiguous(lead):
     x = torch.rand(*lead, 3, 8, 8)
-    augmented = crop_and_flip(x, torch.arange(2) if len(lead) == 2 else torch.tensor(0))
+    augmented = read_augmentation("standard").randomly(x, torch.arange(2) if len(lead) == 2 else torch.tensor(0))
     assert augmented.shape == x.shape
     assert augmented.is_contiguous()
