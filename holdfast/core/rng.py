@@ -61,7 +61,9 @@ def uniform(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.f
     """Return numbers in [0, 1), ``shape`` of them per key: the result has shape ``k.shape + shape``."""
     count = math.prod(shape)
     index = torch.arange(count, device=k.device).reshape(shape)
-    words = torch.as_tensor(mix((k.reshape(k.shape + (1,) * len(shape)) + index * STRIDE) & MASK))
+    k = k.reshape(k.shape + (1,) * len(shape))
+    stride = (k & 0) + STRIDE  # as a tensor: compilers multiply a constant with strides of their own, beyond 32 bits
+    words = torch.as_tensor(mix((k + index * stride) & MASK))
     # 24 bits are what a float32 holds exactly: the same numbers in every precision.
     return (words >> 8).to(dtype) * (1.0 / (1 << 24))
 

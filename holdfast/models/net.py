@@ -22,6 +22,7 @@ from holdfast.models.inputs import first_axis, run_module
 from holdfast.models.layout import trace
 from holdfast.models.module_checks import refuse_tracking_instance_norm, require_trainable
 from holdfast.models.product_convolution import with_products
+from holdfast.models.recurrent import keep_weights_apart
 from holdfast.models.training_pass import EvaluationPass, TrainingPass
 from holdfast.models.trial_run import find_head, run_two_samples, watched_training
 
@@ -131,6 +132,7 @@ class Net:
         self.fixed_head = _head_parameters(body, self.head)
         self.body = _without_head(body, self.head).requires_grad_(False)
         pool_before_relu(self.body)
+        keep_weights_apart(self.body)
         self.submodules = list(self.body.modules())
         self.intercepted = self.unbatchable = self.dropout = self.random = False
         self._note_training(example)
@@ -140,7 +142,7 @@ class Net:
         self._train(True)
         buffers = self.statistics.buffers(self.stats) if self.stats else {}
         norms = BatchNorms(self.statistics, self.stats, buffers, frozen=False)
-        with watched_training(self.body, example) as facts, dropping(rng.key(0)):
+        with watched_training(self.body, example) as facts, dropping(rng.key(0).to(self.device)):
             with TrainingPass(norms, None, first_axis(example)) as passed:
                 self._run(self.initial, example, buffers)
             drawn = masks_drawn()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
 from holdfast.models.dropout import drop_units
@@ -70,6 +70,20 @@ def plain_cell(function: Callable[[Tensor], Tensor]) -> Cell:
 def _products(x: Tensor, hidden: Tensor, weights: Sequence[Tensor], biases: bool) -> tuple[Tensor, Tensor]:
     bias = weights[2:4] if biases else (None, None)
     return F.linear(x, weights[0], bias[0]), F.linear(hidden, weights[1], bias[1])
+
+
+def keep_weights_apart(module: nn.Module) -> None:
+    """Stop recurrent layers from moving their weights together in memory, as they do on a GPU.
+
+    That needs weights with memory of their own, which they lack while clients are batched.
+    """
+    for sub in module.modules():
+        if isinstance(sub, nn.RNNBase):
+            sub.flatten_parameters = _leave_weights  # type: ignore[method-assign]
+
+
+def _leave_weights() -> None:
+    """Do nothing, in place of ``flatten_parameters``."""
 
 
 CELLS: dict[Callable[..., Any], Cell] = {
