@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def from_huggingface(
     dataset: Any,
     test: Any = None,
     *,
-    image: str = "image",
+    image: str | Sequence[str] = "image",
     label: str = "label",
     client: str | None = None,
     **options: Any,
@@ -47,7 +47,8 @@ def from_huggingface(
     Args:
         dataset: A ``Dataset``, or a ``DatasetDict`` with ``train`` and, optionally, ``test`` or ``validation``.
         test: A ``Dataset`` to test on; without any, a fixed share of every class is held out.
-        image: The column of the inputs.
+        image: The column of the inputs; or several, such as ``["input_ids", "attention_mask"]``, which reach the model
+            as arguments with these names.
         label: The column of the labels.
         client: The column that names each sample's client, for data that is already federated.
         options: Those of ``from_arrays``.
@@ -60,12 +61,15 @@ def from_huggingface(
             raise unknown("split", "train", dataset.keys(), "of the data set")
         held = next((dataset[part] for part in ("test", "validation", "valid") if part in dataset), None)
         dataset, test = dataset["train"], held if test is None else test
+    inputs = [image] if isinstance(image, str) else list(image)
+    if not inputs or not all(isinstance(column, str) for column in inputs):
+        raise HoldfastError(f"image must be the name of a column, or several of them, not {image!r}; name columns")
     for part in (dataset,) if test is None else (dataset, test):
-        for column in (image, label, client if part is dataset else None):
+        for column in (*inputs, label, client if part is dataset else None):
             if column is not None and column not in part.column_names:
                 raise unknown("column", column, part.column_names, "of the data set")
-    x, y = _stacked("the data set", _columns(dataset, image, label))
-    test_x, test_y = (None, None) if test is None else _stacked("the test set", _columns(test, image, label))
+    x, y = _read("the data set", dataset, image, label)
+    test_x, test_y = (None, None) if test is None else _read("the test set", test, image, label)
     names = getattr((getattr(dataset, "features", None) or {}).get(label), "names", None)
     groups = None if client is None else list(dataset[client])
     settings = {"name": "huggingface", "classes": names, "groups": groups, **options}
@@ -84,6 +88,14 @@ def _pairs(dataset: Any) -> Iterator[tuple[Any, Any]]:
                 "return two values"
             )
         yield item[0], item[1]
+
+
+def _read(what: str, dataset: Any, image: str | Sequence[str], label: str) -> tuple[Any, list[Any]]:
+    """Return the inputs and labels of a data set; several columns of inputs by name."""
+    if isinstance(image, str):
+        return _stacked(what, _columns(dataset, image, label))
+    found = {column: _stacked(f"column {column!r} of {what}", _columns(dataset, column, label)) for column in image}
+    return {column: x for column, (x, _) in found.items()}, next(iter(found.values()))[1]
 
 
 def _columns(dataset: Any, image: str, label: str) -> Iterator[tuple[Any, Any]]:

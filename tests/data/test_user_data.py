@@ -300,6 +300,21 @@ def test_hugging_face() -> None:
     assert from_huggingface(features, image="row").x.shape == (16, 7)
 
 
+def test_hugging_face_with_several_columns_of_inputs() -> None:
+    columns = {"ids": [[i, i + 1] for i in range(20)], "seen": [[1, 0]] * 20, "label": LABELS.tolist()}
+    data = from_huggingface(Table(columns), image=["ids", "seen"])
+    assert [(field.name, field.shape, field.integer) for field in data.fields] == [
+        ("ids", (2,), True), ("seen", (2,), True),
+    ]  # fmt: skip
+    assert data.x.shape == (16, 4)
+    message = "image must be the name of a column, or several of them, not [1]; name columns"
+    with pytest.raises(HoldfastError) as caught:
+        from_huggingface(table(4), image=[1])  # type: ignore[list-item]
+    assert str(caught.value) == message
+    with pytest.raises(HoldfastError, match="^unknown column 'b' of the data set; known: ids, seen, label$"):
+        from_huggingface(Table(columns), image=["ids", "b"])
+
+
 def test_hugging_face_columns_that_are_not_there() -> None:
     with pytest.raises(HoldfastError, match="unknown column 'img' of the data set; did you mean image"):
         from_huggingface(table(4), image="img")

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import holdfast
-from tests.helpers.any_models import MODELS, Noise, build, images
+from holdfast.method.catalogue import methods
+from tests.helpers.any_models import MODELS, OTHERS, Noise, build, images
 from tests.helpers.exact_errors import raises_exactly
 
 METHODS = ["fedavg", "scaffold", "fedbug(0.5)", "fedmrur", "fednova"]
@@ -60,6 +61,36 @@ def test_other_kinds_of_batchnorm_agree_too(method: str, batchnorm: str, monkeyp
         other = train(method, "batchnorm", engine="vector", compile=compiled, batchnorm=batchnorm)
         assert distance(loop, other) < 1e-12
         assert abs(loop.history[-1].test_loss - other.history[-1].test_loss) < 1e-12
+
+
+HEAD = "a model that returns the output of a last nn.Linear"
+NUMBERS = "inputs that are one tensor of real numbers"
+REFUSED = {
+    "headless": {
+        "fedmrur": ("hyperbolic", HEAD), "hyperbolic": ("hyperbolic", HEAD), "fnr": ("fnr", HEAD),
+        "moon": ("moon", HEAD), "feddecorr": ("feddecorr", HEAD), "ccvr": ("ccvr", f"{HEAD} and trains it"),
+        "fedgen": ("fedgen", f"{HEAD} and trains it"),
+    },
+    "several inputs": {"fedftg": ("fedftg", NUMBERS), "fedgen": ("fedgen", NUMBERS)},
+    "batchnorm": {},
+}  # fmt: skip
+ALL = [entry.name for entry in methods()]
+SPECIAL = ["fednlr", "feddf", "moon", "ccvr", "fnr", "fedagg", "fedftg", "fedgen", "latest"]
+SWEEP = [(name, method) for name in REFUSED for method in (SPECIAL if name == "several inputs" else ALL)]
+
+
+@pytest.mark.parametrize(("name", "method"), SWEEP)
+def test_every_method_works_or_says_why_not(name: str, method: str):
+    data = (MODELS | OTHERS)[name][1]().data
+    federation = holdfast.federate(data, "given", clients=3, public=0.3)
+    settings = SETTINGS | {"rounds": 1, "cohort": 2, "epochs": 1, "lr": 0.05}
+    if method in REFUSED[name]:
+        part, need = REFUSED[name][method]
+        with raises_exactly(f"{part} needs {need}; choose another model, or leave {part} out"):
+            holdfast.run(method, federation, build(name), **settings)
+        return
+    loop, vector = (holdfast.run(method, federation, build(name), **settings, engine=e) for e in ("loop", "vector"))
+    assert distance(loop, vector) < 1e-10
 
 
 def engine_of(module: nn.Module) -> tuple[str, str]:

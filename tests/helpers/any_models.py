@@ -100,6 +100,18 @@ class Noise(nn.Module):
         return self.head(x + 0.1 * torch.randn_like(x) if self.training else x)
 
 
+class Headless(nn.Module):
+    """Ends in an activation, has a lone parameter, and a layer that never runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.unused = nn.Linear(36, 8), nn.Linear(8, CLASSES), nn.Linear(3, 3)
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.last(torch.relu(self.first(x.flatten(1))) * self.scale))
+
+
 def deal(x: Tensor | dict[str, Tensor] | tuple[Tensor, ...], y: Tensor, sizes: tuple[int, ...]) -> holdfast.Federation:
     """Deal samples to clients of these sizes; the test data is the training data."""
     groups = torch.cat([torch.full((n,), i) for i, n in enumerate(sizes)])
@@ -135,12 +147,13 @@ MODELS = {
     "transformer": (Transformer, tokens),
     "several inputs": (Masked, masked_tokens),
 }
+OTHERS = {"headless": (Headless, images)}
 
 
 def build(name: str) -> nn.Module:
-    """Build a model of ``MODELS`` whose weights are always the same."""
+    """Build a model of ``MODELS`` or ``OTHERS`` whose weights are always the same."""
     with torch.random.fork_rng():
         torch.manual_seed(len(name))
-        module: nn.Module = MODELS[name][0]()  # type: ignore[operator]
+        module: nn.Module = (MODELS | OTHERS)[name][0]()  # type: ignore[operator]
     assert math.prod(p.numel() for p in module.parameters())
     return module
