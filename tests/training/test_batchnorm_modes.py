@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from helpers.reference_batchnorm import (
     on_mix,
     plain_step,
 )
+from holdfast import Part, Round, Tensors
 from holdfast.testing.toy_runs import known
 from holdfast.training.simulation import Simulation, own_model
 
@@ -40,7 +42,7 @@ every_mode = pytest.mark.parametrize("mode", MODES)
 every_engine = pytest.mark.parametrize("engine", ENGINES)
 
 
-def played(method: str, mode: str, **settings: Any) -> tuple[holdfast.Result, Simulation]:
+def played(method: str | Part, mode: str, **settings: Any) -> tuple[holdfast.Result, Simulation]:
     """A run, and the simulation that it leaves."""
     found: list[Any] = []
     result = holdfast.run(
@@ -54,9 +56,8 @@ def client_state(simulation: Simulation, client: int) -> State:
     """The whole state of a client's own model under ``local``."""
     served = simulation.server.served()
     rows = simulation.clients.gather([client], served)["batchnorm"]
-    return (lambda found: found[0].state_dict(found[1]))(
-        own_model(simulation.net, served, {name: t[0] for name, t in rows.items()})
-    )
+    own, w = own_model(simulation.net, served, {name: t[0] for name, t in rows.items()})
+    return own.state_dict(w)
 
 
 def assert_same(found: State, expected: State) -> None:
@@ -226,6 +227,41 @@ def test_teachers_use_the_statistics_of_the_round_and_leave_them(mode: str, engi
 def test_teachers_without_strength_change_nothing(method: str, engine: str):
     result, simulation = played(method, "average", engine=engine)
     assert_reference(result, simulation, ByHand("average"))
+
+
+@dataclass(frozen=True)
+class NoteTuning(Part):
+    """Notes with which statistics the server tunes the model."""
+
+    name = "toy-note-tuning"
+    internal: ClassVar[bool] = True
+    seen: ClassVar[list[State]] = []
+
+    def tune(self, s: Tensors, r: Round, w: Tensor) -> tuple[Tensor, Tensors]:
+        self.seen.append(r.net.state_dict(w))
+        return w, {}
+
+
+def test_the_server_tunes_the_model_with_its_new_statistics():
+    NoteTuning.seen.clear()
+    result, _ = played(NoteTuning(), "average", rounds=2)
+    expected = ByHand("average")
+    for record, seen in zip(result.history, NoteTuning.seen, strict=True):
+        expected.play(record.cohort)
+        assert_same(seen, expected.shared)
+
+
+def test_drift_measures_the_model_that_is_evaluated():
+    """The norm of a class's features, with the statistics after the round."""
+    result, _ = played("fedavg", "average", rounds=2, drift=True)
+    expected, data = ByHand("average"), FEDERATION.data
+    for record in result.history:
+        expected.play(record.cohort)
+        for c in range(3):
+            x = data.test_x[data.test_y == c][:10]
+            with torch.no_grad():
+                norm = expected.model_of(0).eval().features(x).norm(dim=1).mean()
+            assert record.drift[f"feature_norm_{c}"] == pytest.approx(float(norm), abs=1e-9)
 
 
 # -- personal copies -------------------------------------------------------------------------------------------------
