@@ -72,4 +72,5 @@ def padding_counts(net: Net, example: Any) -> bool:
 
 def distance(one: Moments, other: Moments) -> Tensor:
     """Return how far the running statistics of a layer are apart."""
-    return torch.linalg.vector_norm(torch.cat([one.mean - other.mean, one.variance - other.variance]))
+    apart: Tensor = torch.linalg.vector_norm(torch.cat([one.mean - other.mean, one.variance - other.variance]))
+    return apart

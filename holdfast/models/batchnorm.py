@@ -68,7 +68,7 @@ class Statistics:
             batches.append(0 if sub.num_batches_tracked is None else int(sub.num_batches_tracked))
             sub.num_batches_tracked = None
             if isinstance(sub, nn.SyncBatchNorm):
-                sub.__class__ = UnsharedBatchNorm
+                sub.__class__ = UnsharedBatchNorm  # type: ignore[assignment]
             first += 2 * len(sub.running_mean)
         self.initial: Tensors = {}
         if self.layers:

@@ -16,6 +16,7 @@ from helpers.any_models import CLASSES, MODELS, LowRank, build
 from helpers.exact_errors import raises_exactly
 from helpers.flower_toys import MemoryGrid, Trouble, about, changed
 from holdfast.flower.app import client_app, serve
+from holdfast.flower.messages import SCORE
 from holdfast.flower.node_data import node_federation, server_federation
 from holdfast.method.config import Config
 
@@ -77,6 +78,7 @@ def assert_same(found: holdfast.Result, expected: holdfast.Result) -> None:
 def test_batchnorm_as_in_simulation(method: str, mode: str):
     found, grid = on_digits(method, normed, batchnorm=mode)
     assert_same(found, holdfast.run(method, model=normed, engine="loop", batchnorm=mode, **DIGITS))
+    assert all(r.overhead >= 0 for r in found.history)
     sent = [set(m.content["model"]) for m in grid.sent if m.metadata.message_type == "train"]
     statistics = {"running", "batches"} if mode == "average" else set()
     assert all(names == {"w"} | statistics for names in sent)
@@ -136,6 +138,29 @@ def test_impossible_statistics_are_refused(trouble: Trouble):
 def test_a_mean_may_be_negative():
     found, _ = on_digits("fedavg", normed, spoilt("running", below_zero(0, 4)), cohort=4, rounds=1)
     assert found.history[0].failed == {}
+
+
+@pytest.mark.parametrize(("name", "value"), [("accuracy", 1.5), ("by_class", -0.1), ("loss", -2.0)])
+def test_an_impossible_score_of_a_client_is_left_out(name: str, value: float, caplog: pytest.LogCaptureFixture):
+    """Under ``local`` clients score their own models; what a round records is about its training alone."""
+
+    def trouble(request: Message, reply: Message) -> Message:
+        if request.metadata.message_type != SCORE or 1 not in request.content["numbers"]["clients"]:
+            return reply
+        return changed(reply, **{f"1/{name}": np.full_like(reply.content["arrays"][f"1/{name}"].numpy(), value)})
+
+    settings = {"batchnorm": "local", "rounds": 2, "cohort": 1}
+    spoilt_run, _ = on_digits("fedavg", normed, trouble, **settings)
+    assert [r.failed for r in spoilt_run.history] == [{}, {}]
+    assert caplog.messages == ["1 of 4 clients have no score: client 1: refused: its score is not possible"] * 2
+    trainers: list[Any] = []
+    expected = holdfast.run(
+        "fedavg", model=normed, engine="loop", on_start=lambda t, _: trainers.append(t), **DIGITS | settings
+    )
+    w = trainers[0].server.served()
+    scores = [trainers[0].client_score(i, w) for i in (0, 2, 3)]
+    assert spoilt_run.history[1].test_loss == pytest.approx(sum(s.loss for s in scores) / 3, abs=1e-10)
+    assert spoilt_run.history[1].test_loss != expected.history[1].test_loss
 
 
 # -- data of the nodes' own ------------------------------------------------------------------------------------------
@@ -236,3 +261,12 @@ def test_samples_of_a_node_that_differ_are_refused():
         node_federation({0: (x, y[:24])}, config, CLASSES)
     with raises_exactly("test x and public x differ in the names, types or shapes of their inputs; give both the same"):
         server_federation((x, y), (x["input_ids"], y), config, CLASSES)
+
+
+def test_local_layers_need_test_data_on_the_nodes():
+    x, y = samples("batchnorm")
+    with raises_exactly(
+        "with batchnorm local every client's model is scored on test data, which nodes with data of their own do not "
+        "have: use --batchnorm average or frozen"
+    ):
+        of_nodes("fedavg", lambda: build("batchnorm"), x, y, batchnorm="local")

@@ -93,6 +93,7 @@ class ByHand:
         mode: ``average``, ``local`` or ``frozen``.
         uniform: Whether every client counts once.
         step: What a client does with a batch.
+        optimiser: Makes a client's optimiser from its parameters and the learning rate.
         lr: The local learning rate.
         shared: The global state.
         own: Under ``local``, the BatchNorm entries of the clients that have trained.
@@ -102,6 +103,7 @@ class ByHand:
     mode: str
     uniform: bool = False
     step: Step = plain_step
+    optimiser: Callable[..., torch.optim.Optimizer] = torch.optim.SGD
     lr: float = LR
     shared: State = field(default_factory=lambda: copy.deepcopy(net().state_dict()))
     own: dict[int, State] = field(default_factory=dict)
@@ -133,7 +135,7 @@ class ByHand:
             for norm in (module.norm, module.late):
                 norm.eval()
         start = copy.deepcopy(module.state_dict())
-        trainee = Trainee(client, module, start, torch.optim.SGD(module.parameters(), self.lr))
+        trainee = Trainee(client, module, start, self.optimiser(module.parameters(), lr=self.lr))
         for x, y in batches(client, t, epochs):
             self.step(trainee, x, y)
         return copy.deepcopy(module.state_dict())
