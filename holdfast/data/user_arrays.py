@@ -16,6 +16,8 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.packed_inputs import InputField, is_several, pack
 from holdfast.data.prepare import hold_out_test, moments
 
+Inputs = tuple[Tensor, tuple[InputField, ...]]  # as they are stored, and their fields if a sample is several arrays
+
 
 def from_arrays(
     x: Any,
@@ -64,11 +66,9 @@ def from_arrays(
     """
     if (test_x is None) != (test_y is None):
         raise HoldfastError("only one of test_x and test_y is given; give both or neither")
-    inputs, fields = _inputs("x", x, channels)
-    test_inputs, test_fields = (inputs[:0], fields) if test_x is None else _inputs("test_x", test_x, channels)
-    if test_fields != fields:
-        raise HoldfastError("x and test_x differ in the names, types or shapes of their inputs; give both the same")
-    _check_alike("test_x", test_inputs, "x", inputs)
+    inputs, fields = read_inputs("x", x, channels)
+    test_inputs, test_fields = (inputs[:0], fields) if test_x is None else read_inputs("test_x", test_x, channels)
+    check_alike("test_x", (test_inputs, test_fields), "x", (inputs, fields))
     targets, test_targets, names = _targets(y, () if test_y is None else test_y, classes)
     _check_length("y", len(targets), "x", len(inputs))
     _check_length("test_y", len(test_targets), "test_x", len(test_inputs))
@@ -109,7 +109,7 @@ def from_clients(
         _check_length(f"y of client {who}", len(y), f"x of client {who}", len(x))
         if len(x):
             part = samples(f"x of client {who}", x, channels)
-            _check_alike(f"x of client {who}", part, "the first", xs[0] if xs else part)
+            check_alike(f"x of client {who}", (part, ()), "the first", (xs[0] if xs else part, ()))
             xs.append(part)
             ys.append(np.asarray(y).reshape(len(x)))
             groups += [number] * len(x)
@@ -142,8 +142,17 @@ def _targets(y: Any, test_y: Any, classes: Sequence[str] | None) -> tuple[Tensor
     return ids, held, tuple(map(str, range(high + 1) if classes is None else classes))
 
 
-def _inputs(what: str, x: Any, channels: str) -> tuple[Tensor, tuple[InputField, ...]]:
-    """Return inputs as they are stored, and their fields if they are several arrays."""
+def read_inputs(what: str, x: Any, channels: str = "auto") -> Inputs:
+    """Convert and check the inputs of samples: one array, or several.
+
+    Args:
+        what: The name of the inputs, for error messages.
+        x: An array, a dictionary of arrays or a tuple of them.
+        channels: Where images have their channels, as in ``from_arrays``.
+
+    Returns:
+        The inputs as they are stored, and their fields if they are several arrays.
+    """
     if not is_several(x):
         return samples(what, x, channels), ()
     if isinstance(x, Mapping):
@@ -156,9 +165,22 @@ def _check_length(what: str, n: int, other: str, expected: int) -> None:
         raise HoldfastError(f"{what} has {n} entries and {other} has {expected}; give one label or group per sample")
 
 
-def _check_alike(what: str, x: Tensor, other: str, expected: Tensor) -> None:
-    if x.shape[1:] != expected.shape[1:] or x.dtype != expected.dtype:
-        mine, theirs = (f"{t.dtype} {list(t.shape[1:])}" for t in (x, expected))
+def check_alike(what: str, inputs: Inputs, other: str, expected: Inputs) -> None:
+    """Raise an error if samples differ from others in type or shape.
+
+    Args:
+        what: The name of the samples, for the error message.
+        inputs: The samples.
+        other: The name of those that they are compared with.
+        expected: Those.
+    """
+    (x, fields), (y, others) = inputs, expected
+    if fields != others:
+        raise HoldfastError(
+            f"{other} and {what} differ in the names, types or shapes of their inputs; give both the same"
+        )
+    if x.shape[1:] != y.shape[1:] or x.dtype != y.dtype:
+        mine, theirs = (f"{t.dtype} {list(t.shape[1:])}" for t in (x, y))
         raise HoldfastError(f"{what} has samples of {mine} and {other} of {theirs}; give all the same type and shape")
 
 

@@ -8,6 +8,7 @@ late.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,12 +20,14 @@ from flwr.serverapp import Grid
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors, flatten, stack, unflatten
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, Spec, pack, spec_of
 from holdfast.flower.messages import GRADIENTS, SCORE, SURVEY, TRAIN, TRAIN_AGAIN
-from holdfast.flower.model_arrays import model_tensors, score_of
+from holdfast.flower.model_arrays import model_tensors, refuse_impossible_score, score_of
+from holdfast.flower.node_data import SPLIT_BY_NODES
 from holdfast.flower.registry import NodeRegistry
 from holdfast.flower.reply_checks import ClientReply
 from holdfast.flower.request_sender import CohortRequest, RequestSender
@@ -39,6 +42,7 @@ from holdfast.training.metrics import Score
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 
+log = logging.getLogger("holdfast")
 OWN_STATE = "flower"  # the name of the coordinator's own state in a checkpoint, beside the parts' states
 SURVEYED = 16  # clients summed at a time, as in simulation
 
@@ -70,6 +74,11 @@ class Coordinator(Trainer):
         """
         config, method, net = setup.config, setup.method, setup.net
         settings.check(config)
+        if setup.federation.split == SPLIT_BY_NODES and net.kept_at_clients():
+            raise HoldfastError(
+                "with batchnorm local every client's model is scored on test data, which nodes with data of their own "
+                "do not have: use --batchnorm average or frozen"
+            )
         federation = setup.federation.only((), server=True)
         super().__init__(config, method, federation, net)
         self.engine_name, self.engine_reason = "flower", "Flower's nodes train the clients"
@@ -169,16 +178,33 @@ class Coordinator(Trainer):
         expected = spec_of({"accuracy": classes[0], "loss": classes[0], "by_class": classes, "loss_by_class": classes})
         clients = self.sender.registry.occupied.tolist()
         use = {i: self.clients.round_of(i) for i in clients}
-        request = CohortRequest(SCORE, broadcast, {"model": pack(model_tensors(self.net, broadcast))}, expected, use)
-        for reply in self.sender.request(request, clients, 1).values():
+        request = CohortRequest(
+            SCORE,
+            broadcast,
+            {"model": pack(model_tensors(self.net, broadcast))},
+            expected,
+            use,
+            check=refuse_impossible_score,
+        )
+        replies = self.sender.request(request, clients, 1)
+        if self.sender.failures:
+            log.warning(
+                "%d of %d clients have no score: %s", len(self.sender.failures), len(clients), self.sender.reasons()
+            )
+        self._forget()
+        for reply in replies.values():
             yield score_of(reply.tensors)
 
     def annotate(self, record: RoundRecord) -> RoundRecord:
         sender, waited, lost = self.sender, self.transport.waited, sorted(self._lost_states)
         overhead = sender.overhead + time.perf_counter() - self.started - waited
         record = replace(record, failed=sender.failures, reset=lost, waiting=waited, overhead=overhead)
-        sender.failures, sender.overhead, self.transport.waited, self._lost_states = {}, 0.0, 0.0, set()
+        self._forget()
         return record
+
+    def _forget(self) -> None:
+        """Empty what a round records about its requests, so that the next one records its own alone."""
+        self.sender.failures, self.sender.overhead, self.transport.waited, self._lost_states = {}, 0.0, 0.0, set()
 
     def _refuse_impossible(self, tensors: Tensors) -> None:
         """Refuse a client's uploads that a part knows cannot be true."""

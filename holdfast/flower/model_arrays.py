@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holdfast.core.tensors import Tensors
 from holdfast.engines.local_training import Broadcast
-from holdfast.flower.array_codec import Spec, spec_of
+from holdfast.flower.array_codec import Refused, Spec, spec_of
 from holdfast.models.net import Net
 from holdfast.training.metrics import Score
 
@@ -46,3 +46,11 @@ def score_of(tensors: Tensors) -> Score:
     """Undo ``score_tensors``."""
     by_class, loss_by_class = (tuple(tensors[name].tolist()) for name in ("by_class", "loss_by_class"))
     return Score(float(tensors["accuracy"]), float(tensors["loss"]), by_class, loss_by_class)
+
+
+def refuse_impossible_score(tensors: Tensors) -> None:
+    """Refuse accuracies that are not fractions and losses below zero; NaN stands for what was not measured."""
+    accuracy = torch.cat([tensors["accuracy"].reshape(1), tensors["by_class"]])
+    loss = torch.cat([tensors["loss"].reshape(1), tensors["loss_by_class"]])
+    if bool((accuracy < 0).any() or (accuracy > 1).any() or (loss < 0).any()):
+        raise Refused("its score is not possible")

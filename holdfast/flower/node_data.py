@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.arrays import labels, samples
+from holdfast.data.arrays import labels
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, read_augmentations, refuse_bad_samples
 from holdfast.data.splits import Deal
+from holdfast.data.user_arrays import check_alike, read_inputs
 from holdfast.method.config import Config
 from holdfast.runs.setup import deal
 
@@ -32,27 +33,30 @@ def node_federation(pairs: Mapping[int, Pair], config: Config, classes: int) -> 
     """Make the federation that a node sees from its clients' own data.
 
     Args:
-        pairs: The samples and labels of each client of the node; the samples must be ready for the network.
+        pairs: The samples and labels of each client of the node; the samples must be ready for the network. A
+            dictionary or a tuple of arrays is several inputs.
         config: The run.
         classes: The number of classes.
 
     Returns:
         The federation. Clients of other nodes have no samples in it.
     """
-    xs = {i: samples(f"x of client {i}", x) for i, (x, _) in pairs.items()}
-    ys = {i: labels(f"y of client {i}", y) for i, (_, y) in pairs.items()}
-    for i, x in xs.items():
-        if len(x) != len(ys[i]) or len(x) == 0:
+    inputs = {i: read_inputs(f"x of client {i}", x) for i, (x, _) in sorted(pairs.items())}
+    ys = {i: labels(f"y of client {i}", y) for i, (_, y) in sorted(pairs.items())}
+    first = min(inputs)
+    for i, own in inputs.items():
+        check_alike(f"x of client {i}", own, f"x of client {first}", inputs[first])
+        if len(own[0]) != len(ys[i]):
             raise HoldfastError(
-                f"client {i} has {len(x)} samples and {len(ys[i])} labels: return one label per sample, and at least "
-                "one sample"
+                f"client {i} has {len(own[0])} samples and {len(ys[i])} labels: return one label per sample, and at "
+                "least one sample"
             )
-    x, y = torch.cat([xs[i] for i in sorted(xs)]), torch.cat([ys[i] for i in sorted(ys)])
+    x, y = torch.cat([own for own, _ in inputs.values()]), torch.cat(list(ys.values()))
     names = tuple(map(str, range(classes)))
     refuse_bad_samples(DataSet(config.data, x, y, x, y, names))
-    offsets = np.cumsum([0, *(len(xs[i]) if i in xs else 0 for i in range(config.clients))])
+    offsets = np.cumsum([0, *(len(ys[i]) if i in ys else 0 for i in range(config.clients))])
     held = Deal(np.arange(len(y)), offsets)
-    data = DataSet(config.data, x, y, x[:0], y[:0], names)
+    data = DataSet(config.data, x, y, x[:0], y[:0], names, fields=inputs[first][1])
     return _split_by_nodes(data, held, config)
 
 
@@ -68,15 +72,18 @@ def server_federation(test: Pair, public: Pair | None, config: Config, classes: 
     Returns:
         The federation. No client has samples in it.
     """
-    test_x, test_y = samples("test x", test[0]), labels("test y", test[1])
+    inputs, test_y = read_inputs("test x", test[0]), labels("test y", test[1])
+    test_x, fields = inputs
     names = tuple(map(str, range(classes)))
     refuse_bad_samples(DataSet(config.data, test_x, test_y, test_x, test_y, names))
-    data = DataSet(config.data, test_x[:0], test_y[:0], test_x, test_y, names)
+    data = DataSet(config.data, test_x[:0], test_y[:0], test_x, test_y, names, fields=fields)
     nobody = Deal(np.arange(0), np.zeros(config.clients + 1, np.int64))
     federation = _split_by_nodes(data, nobody, config)
     if public is None:
         return federation
-    return federation.with_public(samples("public x", public[0]), labels("public y", public[1]))
+    known = read_inputs("public x", public[0])
+    check_alike("public x", known, "test x", inputs)
+    return federation.with_public(known[0], labels("public y", public[1]))
 
 
 def _split_by_nodes(data: DataSet, held: Deal, config: Config) -> Federation:

@@ -107,7 +107,7 @@ class RequestSender:
         if len(replies) < needed:
             raise TooFewClients(
                 f"round {request.round}: {len(replies)} of {len(clients)} clients returned an update, but {needed} are "
-                f"needed ({self._reasons()}): fix the nodes, then resume the run"
+                f"needed ({self.reasons()}): fix the nodes, then resume the run"
             )
         return {i: replies[i] for i in clients if i in replies}
 
@@ -141,5 +141,6 @@ class RequestSender:
         self.failures |= failed
         return accepted
 
-    def _reasons(self) -> str:
+    def reasons(self) -> str:
+        """Return why clients failed, some of them."""
         return "; ".join(f"client {i}: {reason}" for i, reason in sorted(self.failures.items())[:REASONS_SHOWN])

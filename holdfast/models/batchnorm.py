@@ -39,6 +39,12 @@ class Moments(NamedTuple):
     batches: Tensor
 
 
+class UnsharedBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """What becomes of ``nn.SyncBatchNorm``: clients do not share batches, and it insists on a counter of its own."""
+
+    def _check_input_dim(self, input: Tensor) -> None: ...
+
+
 class Statistics:
     """The running statistics of all BatchNorm layers of a model.
 
@@ -61,6 +67,8 @@ class Statistics:
             pieces += [sub.running_mean, sub.running_var]
             batches.append(0 if sub.num_batches_tracked is None else int(sub.num_batches_tracked))
             sub.num_batches_tracked = None
+            if isinstance(sub, nn.SyncBatchNorm):
+                sub.__class__ = UnsharedBatchNorm  # type: ignore[assignment]
             first += 2 * len(sub.running_mean)
         self.initial: Tensors = {}
         if self.layers:
@@ -201,7 +209,7 @@ def updated(old: Moments, mean: Tensor, variance: Tensor, count: Tensor, momentu
     counts = count > 1
     batches = old.batches + counts
     factor = 1 / batches.clamp(min=1).to(old.mean.dtype) if momentum is None else momentum
-    unbiased = variance * (count / (count - 1).clamp(min=1))
+    unbiased = variance * (count.to(variance.dtype) / (count - 1).clamp(min=1))
     means = old.mean + factor * (mean.to(old.mean.dtype) - old.mean)
     variances = old.variance + factor * (unbiased.to(old.variance.dtype) - old.variance)
     return Moments(torch.where(counts, means, old.mean), torch.where(counts, variances, old.variance), batches)

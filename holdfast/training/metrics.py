@@ -64,8 +64,8 @@ def on_mix(score: Score, counts: Tensor) -> Score:
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
-    """Return the mean over clients; those that hold no tested class are left out."""
-    known = [s for s in scores if not math.isnan(s.accuracy)]
+    """Return the mean over clients; those that hold no tested class are left out, unless all of them are such."""
+    known = [s for s in scores if not math.isnan(s.accuracy)] or scores
     rows = [
         torch.tensor([getattr(s, name) for s in known], dtype=torch.float64).mean(0)
         for name in ("accuracy", "loss", "by_class", "loss_by_class")

@@ -219,7 +219,8 @@ class Trainer(ABC):
         """Measure how far the clients drifted apart, if the run asks for it."""
         if not (self.config.drift and self.config.evaluates(r.round)):
             return {}
-        return measure(r, self.server.served(), self.class_counts(r.ids), self.federation)
+        view = replace(r, net=self.served_net)  # all models with the same running statistics
+        return measure(view, self.server.served(), self.class_counts(r.ids), self.federation)
 
     def _trip(self, number: int, trip: Trip, r: Round, uploads: Tensors) -> tuple[Round, int, int]:
         """Train some clients again from their local models; their new deltas replace the old ones."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -66,8 +68,9 @@ class Server:
             self.w = r.w + self.server_lr * r.update
         else:
             self.w = step.server_step(self.states.get(step.name, {}), r.own(uploads.get(step.name, {})))
+        moved = replace(r, net=self.net.with_stats(self.stats))
         for p in self.method.filling("tune"):
-            state, own = self.states.get(p.name, {}), r.own(uploads.get(p.name, {}))
+            state, own = self.states.get(p.name, {}), moved.own(uploads.get(p.name, {}))
             self.w, self.states[p.name] = p.tune(state, own, self.w)
 
     def digest(self, r: Round, sums: PerPart) -> None:

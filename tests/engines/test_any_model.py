@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -137,3 +138,57 @@ def test_a_model_that_cannot_be_batched_needs_the_loop_engine():
     assert message.endswith("; use --engine loop")
     assert "\n" not in message
     assert engine_of(Branching())[0] == "loop"
+
+
+class TimeFirst(nn.Module):
+    """Norms the steps of all samples, one step after the other: a sample's rows are not next to each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm, self.head = nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x[:, 0]).transpose(0, 1)
+        return self.head(self.norm(x.reshape(-1, 4)).reshape(x.shape).mean(0))
+
+
+class Halves(nn.Module):
+    """Runs both halves of a sample through the same layers, as one batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm, self.head = nn.Linear(18, 4), nn.BatchNorm1d(4), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        both = self.norm(self.layer(torch.cat(x.flatten(1).chunk(2, 1))))
+        return self.head(torch.cat(both.chunk(2), 1))
+
+
+def untracked() -> nn.Module:
+    norm = nn.BatchNorm1d(4, track_running_stats=False)
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 4), norm, nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("build_it", "problem"),
+    [
+        (TimeFirst, "reorders samples before a BatchNorm layer, so that padding cannot be told apart"),
+        (Halves, "reorders samples before a BatchNorm layer, so that padding cannot be told apart"),
+        (untracked, "has a BatchNorm layer without running statistics, which padding reaches in evaluation"),
+    ],
+)
+def test_padding_that_would_reach_samples_needs_the_loop_engine(build_it: Callable[[], nn.Module], problem: str):
+    with raises_exactly(f"the model {problem}; use --engine loop"):
+        holdfast.run("fedavg", images(), build_it(), **SETTINGS, engine="vector")
+    assert engine_of(build_it()) == ("loop", f"the model {problem}")
+
+
+def test_samples_that_become_several_rows_keep_the_vector_engine():
+    class BatchFirst(TimeFirst):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.layer(x[:, 0])
+            return self.head(self.norm(x.reshape(-1, 4)).reshape(x.shape).mean(1))
+
+    module = BatchFirst()
+    loop, vector = (holdfast.run("moon", images(), module, **SETTINGS, engine=e) for e in ("loop", "vector"))
+    assert distance(loop, vector) < 1e-12

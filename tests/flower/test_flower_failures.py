@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
 
-from helpers.flower_toys import SMALL, MemoryGrid, on_grid
+from helpers.flower_toys import SMALL, MemoryGrid, about, changed, on_grid
 from holdfast import run
 from holdfast.flower.messages import ENROL, TRAIN, TooFewClients
 from holdfast.flower.node_states import NodeStates
@@ -21,27 +21,6 @@ ALL = {"cohort": 4, "rounds": 3}
 
 def grid_with(trouble, method="fedavg", nodes=4, **settings):
     return MemoryGrid({**SMALL, **ALL, **settings, "method": method}, nodes, trouble)
-
-
-def about(request, round, client):
-    """Whether a message is the local training of this client in this round."""
-    numbers = request.content["numbers"]
-    return request.metadata.message_type == TRAIN and numbers["round"] == round and client in numbers["clients"]
-
-
-def changed(reply, **arrays):
-    """A reply with other arrays under some names; None takes one out."""
-    kept = {k: v for k, v in reply.content["arrays"].items() if k not in arrays}
-    new = {k: v if isinstance(v, Array) else Array(v) for k, v in arrays.items() if v is not None}
-    content = RecordDict({"numbers": reply.content["numbers"], "arrays": ArrayRecord({**kept, **new})})
-    return Message(content, reply_to=reply_to(reply))
-
-
-def reply_to(reply):
-    """A message with the metadata of the request that a reply answers."""
-    request = Message(RecordDict(), dst_node_id=reply.metadata.src_node_id, message_type=reply.metadata.message_type)
-    request.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
-    return request
 
 
 def same(found, expected):

@@ -14,11 +14,12 @@ from helpers.exact_errors import raises_exactly
 from helpers.flower_toys import SMALL, MemoryGrid
 from helpers.own_files import FILES, OWN, write_files
 from holdfast import Config
-from holdfast.flower.app import carried, client_app, make_net, serve
+from holdfast.flower.app import carried, client_app, serve
 from holdfast.flower.local_cluster import LinkSecurity, LocalCluster
 from holdfast.runs.code_files import recorded
 from holdfast.runs.history import read_history
 from holdfast.runs.run import run
+from holdfast.runs.setup import network
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 NAMED = {"model": "net.py:build", "data": "mydata.py:load", "imports": "damp.py"}
@@ -82,7 +83,7 @@ def test_a_node_executes_no_file_that_its_app_does_not_carry():
         f"{Path.cwd()}/node/net.py has changed since the run was started: restore it (the run folder keeps a copy in "
         "files/net.py)"
     ):
-        make_net(moved, None, (3,), 2)
+        network(moved, None, (3,), 2)
     assert carried(Config(), None) == Config()
 
 

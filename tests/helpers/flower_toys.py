@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 from flwr.common.serde import context_from_proto, context_to_proto, message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Context as ContextBytes
 from flwr.proto.message_pb2 import Message as MessageBytes
@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from holdfast.flower.app import client_app, serve
+from holdfast.flower.messages import TRAIN
 from holdfast.method.config import Config
 from holdfast.runs.run_result import Result
 
@@ -104,3 +105,24 @@ def on_grid(method: str, grid: MemoryGrid | None = None, nodes: int = 4, **setti
     grid = grid or MemoryGrid(values, nodes)
     known = {k: v for k, v in values.items() if k in Config.__dataclass_fields__}
     return serve(grid, Config(**known), {"nodes": nodes, "patience": 1.0, "timeout": 0.3, **values})
+
+
+def about(request: Message, round: int, client: int) -> bool:
+    """Whether a message is the local training of this client in this round."""
+    numbers = request.content["numbers"]
+    return request.metadata.message_type == TRAIN and numbers["round"] == round and client in numbers["clients"]
+
+
+def changed(reply: Message, **arrays: Any) -> Message:
+    """A reply with other arrays under some names; None takes one out."""
+    kept = {k: v for k, v in reply.content["arrays"].items() if k not in arrays}
+    new = {k: v if isinstance(v, Array) else Array(v) for k, v in arrays.items() if v is not None}
+    content = RecordDict({"numbers": reply.content["numbers"], "arrays": ArrayRecord({**kept, **new})})
+    return Message(content, reply_to=reply_to(reply))
+
+
+def reply_to(reply: Message) -> Message:
+    """A message with the metadata of the request that a reply answers."""
+    request = Message(RecordDict(), dst_node_id=reply.metadata.src_node_id, message_type=reply.metadata.message_type)
+    request.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
+    return request
