@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from holdfast.models.attention import attend, attend_with_projections
+from holdfast.models.batched_clients import batched
 from holdfast.models.batchnorm import BatchNorms
 from holdfast.models.dropout import draw, drop_alpha, drop_channels, drop_units
 from holdfast.models.recurrent import CELLS, run_recurrent
@@ -92,7 +93,7 @@ def _bernoulli(p: TrainingPass, input: Tensor, chance: float = 0.5, *, generator
 def _attention(p: TrainingPass, *args: Any, **kwargs: Any) -> Tensor:
     p.unbatchable += 1
     dropped = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
-    return attend(*args, **kwargs) if dropped else F.scaled_dot_product_attention(*args, **kwargs)
+    return (attend if dropped or batched() else F.scaled_dot_product_attention)(*args, **kwargs)
 
 
 def _multi_head(p: TrainingPass, *args: Any, **kwargs: Any) -> Any:
@@ -112,11 +113,6 @@ def _recurrent(function: Callable[..., Any]) -> Callable[..., Any]:
         return run_recurrent(function, p.batch, *args) if batched() or (dropped and train) else function(*args)
 
     return call
-
-
-def batched() -> bool:
-    """Tell whether several clients are computed at once, by ``vmap``."""
-    return torch._C._functorch.maybe_current_level() is not None
 
 
 class EvaluationPass(TorchFunctionMode):
