@@ -90,6 +90,15 @@ def _bernoulli(p: TrainingPass, input: Tensor, chance: float = 0.5, *, generator
     return input.copy_((number < chance).to(input.dtype))
 
 
+def _rand(p: TrainingPass, *size: Any, **options: Any) -> Tensor:
+    """Draw uniform numbers: what the drop-path layers of Hugging Face do."""
+    shape = size[0] if size and not isinstance(size[0], int) else size
+    number = None if {*options} - {"dtype", "device"} else draw(tuple(shape))
+    if number is None:
+        return torch.rand(*size, **options)
+    return number.to(options.get("device"), options.get("dtype") or torch.get_default_dtype())
+
+
 def _attention(p: TrainingPass, *args: Any, **kwargs: Any) -> Tensor:
     p.unbatchable += 1
     dropped = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
@@ -99,9 +108,8 @@ def _attention(p: TrainingPass, *args: Any, **kwargs: Any) -> Tensor:
 def _multi_head(p: TrainingPass, *args: Any, **kwargs: Any) -> Any:
     p.unbatchable += 1
     training = kwargs.get("training", args[13] if len(args) > 13 else True)
-    if training and args[10]:
-        return attend_with_projections(*args, **kwargs)
-    return F.multi_head_attention_forward(*args, **kwargs)
+    own = (training and args[10]) or batched()
+    return (attend_with_projections if own else F.multi_head_attention_forward)(*args, **kwargs)
 
 
 def _recurrent(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,5 +150,6 @@ REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head,
     torch.Tensor.bernoulli_: _bernoulli,
+    torch.rand: _rand,
     **{function: _recurrent(function) for function in CELLS},
 }
