@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.tensors import Tensors
 from holdfast.models.net import Net
 from holdfast.runs.model_facts import ModelFacts
 
@@ -20,7 +21,7 @@ def frozen_checksum(net: Net) -> str:
     """
     counters = net.statistics.counters(net.stats) if net.stats else {}
     averaged = net.statistics.buffers(net.stats) if net.stats and net.batchnorm == "average" else {}
-    frozen = {name: p for name, p in net.module.named_parameters() if not p.requires_grad}
+    frozen: Tensors = {name: p for name, p in net.module.named_parameters() if not p.requires_grad}
     frozen |= {name: b for name, b in net.module.named_buffers() if name not in counters | averaged}
     if not frozen:
         return ""
