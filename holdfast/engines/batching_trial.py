@@ -38,10 +38,9 @@ def obstacle(net: Net, example: Any) -> str | None:
     keys = rng.key(0, torch.arange(2, device=net.device))
     try:
         vmap(grad(loss))(w, x, keys)
-    except HoldfastError:
-        raise
     except Exception as error:
-        problem = " ".join(str(error).split()).partition(". ")[0]
+        end = "; " if isinstance(error, HoldfastError) else ". "
+        problem = " ".join(str(error).split()).partition(end)[0]
         return f"cannot be batched over clients: {problem}"
     if any(norm.running_mean is None for norm in batchnorm_layers(net.body).values()):
         return "has a BatchNorm layer without running statistics, which padding reaches in evaluation"

