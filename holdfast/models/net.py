@@ -25,7 +25,7 @@ from holdfast.models.module_checks import refuse_tracking_instance_norm, require
 from holdfast.models.product_convolution import with_products
 from holdfast.models.recurrent import keep_weights_apart
 from holdfast.models.training_pass import EvaluationPass, TrainingPass
-from holdfast.models.trial_run import find_head, run_two_samples, watched_training
+from holdfast.models.trial_run import find_head, refuse_probabilities, run_two_samples, watched_training
 
 
 def _headless(features: Tensor) -> Tensor:
@@ -121,6 +121,8 @@ class Net:
         self.takes_numbers = isinstance(example, Tensor) and example.is_floating_point()
         trial = run_two_samples(body, example, classes)
         self.head, self.footprint = find_head(body, trial, head), trial.activations
+        if self.head is None:
+            refuse_probabilities(trial.logits)
         self.layout = trace(body, trial, self.head, self.device)
         self.kept_mask = self._stays_at_clients(body)
         self.kept = self.kept_mask.nonzero().flatten()

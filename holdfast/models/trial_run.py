@@ -77,11 +77,15 @@ def run_two_samples(module: nn.Module, x: Any, classes: int) -> TrialRun:
         raise HoldfastError(
             f"the model returns {what} for 2 samples, expected logits of shape (2, {classes}); change its last layer"
         )
-    if bool((logits >= 0).all()) and bool((logits.sum(1) - 1).abs().max() < 1e-5):
+    return TrialRun(runs, outputs, norm_input, total, logits)
+
+
+def refuse_probabilities(output: Tensor) -> None:
+    """Raise an error if a model's output looks like that of a softmax: every row of it sums to one."""
+    if output.shape[1] > 1 and bool((output >= 0).all()) and bool((output.sum(1) - 1).abs().max() < 1e-5):
         raise HoldfastError(
             "the model returns probabilities, which sum to one, expected logits; leave out its last softmax"
         )
-    return TrialRun(runs, outputs, norm_input, total, logits)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ class Score:
     accuracy: float
     loss: float
     by_class: tuple[float, ...]
-    loss_by_class: tuple[float, ...] = ()
+    loss_by_class: tuple[float, ...] = field(default=(), compare=False)  # not stored with a run
 
 
 def evaluate(net: Net, w: Tensor, federation: Federation, batch: int = 1000) -> Score:

@@ -11,6 +11,8 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.expression import LARGEST
 from holdfast.core.os_errors import kept_on_os_errors
 from holdfast.flower.host_names import check_host
+from holdfast.method.config import Config
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -136,7 +139,8 @@ class FullDisk(Executor):
 
 def test_a_disk_that_is_full_in_a_process_of_a_comparison():
     with pytest.raises(HoldfastError) as error, kept_on_os_errors("run it again"):
-        ProcessPool(2, FullDisk(), light=False).run(["one", "two"], Observer(), lambda: False)  # type: ignore[list-item]
+        tasks: Any = [SimpleNamespace(config=Config()) for _ in range(2)]
+        ProcessPool(2, FullDisk(), light=False).run(tasks, Observer(), lambda: False)
     assert str(error.value) == (
         "cannot use here/history.jsonl: no space left on device; what was recorded is kept: fix that, then run it again"
     )

@@ -649,7 +649,7 @@ def test_bad_input_is_one_line_before_anything_runs(args: tuple[str, ...], said:
     [
         (("fedavgg",), "unknown method 'fedavgg'; did you mean fedavg or fedagg?"),
         (("fedavg", "momentum(2)"), "momentum: beta must be a number in [0, 1), not 2"),
-        (("fedavg", "--optimizer", "adagrad"), "unknown local optimiser 'adagrad'; did you mean adam or adamw?"),
+        (("fedavg", "--optimizer", "adagrad"), "unknown local optimiser 'adagrad'; known: adam, adamw, momentum, sgd"),
         (("fedavg", "--sweep", "lrr=1"), "unknown setting 'lrr'; did you mean lr?"),
         (("fedavg", "--sweep", "lr=-1"), "lr must be a number above 0, not -1.0"),
         (("fedavg", "--sweep", "lr=0.1,fast"), "lr must be a number above 0, not fast"),

@@ -140,7 +140,7 @@ def test_a_cosine_over_all_rounds_cannot_be_extended(tmp_path):
 
 # -- bad input --------------------
 BAD = {
-    "cosinus": "unknown learning-rate schedule 'cosinus'; did you mean cosine or constant?",
+    "cosinus": "unknown learning-rate schedule 'cosinus'; did you mean cosine?",
     "poly": "unknown learning-rate schedule 'poly'; known: constant, cosine, exponential, step",
     "cosine+step": "'cosine+step' is a sum, but a learning-rate schedule is one name with its parameters: keep one of "
     "them",

@@ -213,7 +213,7 @@ def test_loop_does_not_differentiate_frozen_weights(monkeypatch):
     monkeypatch.setattr(Watched, "noted", notes, raising=False)
     model = nn.Sequential(Watched(3, 5), nn.Tanh(), Watched(5, 4), nn.Tanh(), nn.Linear(4, 3))
     train(FedBug(1.0), model=model, engine="loop", batch=100, epochs=6, cohort=1, rounds=1)
-    steps = notes[2 : 2 + 12]  # two when the network is looked at, then two layers in each of six steps
+    steps = notes[4 : 4 + 12]  # four when the network is looked at, then two layers in each of six steps
     assert steps[0::2] == [True] * 6
     assert steps[1::2] == [False] * 2 + [True] * 4  # the second of three blocks is unfrozen after a third of the steps
 

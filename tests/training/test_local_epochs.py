@@ -239,12 +239,12 @@ def test_a_range_is_a_flag_a_setting_and_a_line_of_the_config():
 def test_a_bad_range_is_one_line(text: str):
     value = text.strip("'")
     assert refused("run", "fedavg", f"--epochs={value}") == (
-        f"holdfast: run: epochs must be a whole number of at least 1 or a range such as 2-5, not {text}\n"
+        f"holdfast: epochs must be a whole number of at least 1 or a range such as 2-5, not {text}\n"
     )
 
 
 def test_only_epochs_may_be_a_range():
-    with raises_exactly("run: rounds must be a whole number of at least 1, not '2-5'"):
+    with raises_exactly("rounds must be a whole number of at least 1, not '2-5'"):
         Config(rounds="2-5")
     with raises_exactly("epochs and steps cannot be used together: set one of them"):
         Config(epochs="2-5", steps=3)
