@@ -138,8 +138,8 @@ class FullDisk(Executor):
 
 
 def test_a_disk_that_is_full_in_a_process_of_a_comparison():
+    tasks: Any = [SimpleNamespace(config=Config()) for _ in range(2)]
     with pytest.raises(HoldfastError) as error, kept_on_os_errors("run it again"):
-        tasks: Any = [SimpleNamespace(config=Config()) for _ in range(2)]
         ProcessPool(2, FullDisk(), light=False).run(tasks, Observer(), lambda: False)
     assert str(error.value) == (
         "cannot use here/history.jsonl: no space left on device; what was recorded is kept: fix that, then run it again"
