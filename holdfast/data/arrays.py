@@ -58,19 +58,28 @@ def _tensor(what: str, values: Any) -> Tensor:
         if x.dtype in (torch.int8, torch.int16, torch.int32):
             x = x.long()
     else:
-        try:
-            array = np.asarray(values)
-        except ValueError as error:  # raised for rows of different lengths
-            raise HoldfastError(f"{what} has samples of different shapes; give all the same shape") from error
-        if array.dtype.kind not in "biuf":
-            raise HoldfastError(f"{what} must be numbers, not {array.dtype}; convert it first")
-        # Torch supports neither other byte orders, negative strides and read-only memory nor all unsigned types.
+        array = number_array(what, values)
         native = array.dtype.newbyteorder("=") if array.dtype.kind == "f" else np.dtype(_whole_kind(array.dtype))
-        array = np.require(array.astype(native, copy=False), requirements=["C", "W"])
-        x = torch.from_numpy(array)
+        x = from_numpy(array, native)
     if x.is_complex() or x.dim() == 0:
         raise HoldfastError(f"{what} must be an array of real numbers, not {x.dtype} {list(x.shape)}; convert it first")
     return x
+
+
+def number_array(what: str, values: Any) -> np.ndarray:
+    """Return a user's values as an array of numbers of whatever type."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # raised for samples of different shapes
+        raise HoldfastError(f"{what} has samples of different shapes; give all the same shape") from error
+    if array.dtype.kind not in "biuf":
+        raise HoldfastError(f"{what} must be numbers, not {array.dtype}; convert it first")
+    return array
+
+
+def from_numpy(array: np.ndarray, kind: np.dtype) -> Tensor:
+    """Return an array as a tensor; torch supports neither negative strides nor read-only memory, nor every type."""
+    return torch.from_numpy(np.require(array.astype(kind, copy=False), requirements=["C", "W"]))
 
 
 def _whole_kind(dtype: np.dtype) -> type:

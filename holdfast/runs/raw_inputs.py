@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
+from holdfast.data.arrays import from_numpy, number_array
 from holdfast.runs.model_facts import DICT, TENSOR, InputFacts, ModelFacts
 
 BRIGHTEST = 1.5  # of pixels in [0, 1], with room for what scaling an image may add
@@ -75,15 +76,10 @@ def _tensor(what: str, values: Any) -> Tensor:
     if isinstance(values, Tensor):
         x = values.detach()
     else:
-        try:
-            array = np.asarray(values)
-        except ValueError as error:  # raised for samples of different shapes
-            raise HoldfastError(f"{what} has samples of different shapes; give all the same shape") from error
-        if array.dtype.kind not in "biuf":
-            raise HoldfastError(f"{what} must be numbers, not {array.dtype}; convert it first")
+        array = number_array(what, values)
         kind: Any = np.uint8 if array.dtype == np.uint8 else np.int64 if array.dtype.kind in "biu" else np.float64
         kind = array.dtype.newbyteorder("=") if array.dtype in (np.float16, np.float32) else kind
-        x = torch.from_numpy(np.require(array.astype(kind, copy=False), requirements=["C", "W"]))
+        x = from_numpy(array, np.dtype(kind))
     if x.is_complex():
         raise HoldfastError(f"{what} must be real numbers, not {x.dtype}; convert it first")
     return x
