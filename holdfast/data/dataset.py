@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from holdfast.data.packed_inputs import InputField
+from holdfast.data.vocabulary import Vocabulary
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.task import Task
 
@@ -31,6 +32,7 @@ class DataSet:
         task: What is predicted.
         clients: The names of the clients, by the numbers in ``groups``; empty: they have none.
         test_groups: The client of every test sample, if it is known.
+        vocabulary: The tokens that inputs are made of, if they are texts.
     """
 
     name: str
@@ -46,6 +48,7 @@ class DataSet:
     task: Task = field(default_factory=Classification)
     clients: tuple[str, ...] = ()
     test_groups: Tensor | None = None
+    vocabulary: Vocabulary | None = None
 
     def __repr__(self) -> str:
         counts = f"{len(self.y)} training and {len(self.test_y)} test samples"

@@ -59,6 +59,11 @@ def model(text: str) -> Model:
     return build(one(text, "model"), models(), "model")
 
 
+def takes_tokens(text: str) -> bool:
+    """Tell whether the model that a text names takes tokens."""
+    return isinstance(model(text), TokenModel)
+
+
 def make(
     text: str, shape: tuple[int, ...], classes: int, seed: int = 0, tokens: int | None = None, every: bool = False
 ) -> nn.Module:

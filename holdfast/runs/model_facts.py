@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -15,7 +15,11 @@ from holdfast.core.typed_json import JsonMismatch, from_json, to_json
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.packed_inputs import InputField, pack
+from holdfast.data.vocabulary import Vocabulary
 from holdfast.runs.run_files import MODEL_FACTS
+from holdfast.tasks.classification import Classification
+from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task import TOKENS
 
 TENSOR, TUPLE, DICT = "tensor", "tuple", "dict"
 FORMAT = 1
@@ -53,6 +57,9 @@ class ModelFacts:
         std: The standard deviation per channel or feature by which the input is divided.
         classes: The class names, in the order of the outputs.
         state: The shape of every tensor in the module's state, by name.
+        task: What it predicts, as ``read_task`` reads it.
+        tokens: The names of the tokens that inputs are made of; empty: inputs are no tokens, or without names.
+        characters: Whether these tokens are characters, so that the model takes texts.
         frozen: The checksum of what is not trained, in a run's folder; None: it is not known.
         format: The format of ``model.json``.
     """
@@ -63,8 +70,16 @@ class ModelFacts:
     std: list[float]
     classes: list[str]
     state: dict[str, list[int]]
+    task: str = Classification.name
+    tokens: list[str] = field(default_factory=list)
+    characters: bool = False
     frozen: str | None = None
     format: int = FORMAT
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The tokens that inputs are made of."""
+        return Vocabulary(tuple(self.tokens), self.characters) if self.tokens else None
 
 
 def facts_of(federation: Federation, module: nn.Module) -> ModelFacts:
@@ -73,7 +88,10 @@ def facts_of(federation: Federation, module: nn.Module) -> ModelFacts:
     form, inputs = _inputs(federation)
     mean, std = ([], []) if federation.tokens else (list(data.mean), list(data.std))
     state = {name: list(t.shape) for name, t in module.state_dict().items() if isinstance(t, Tensor)}
-    return ModelFacts(form, inputs, mean, std, list(data.classes), state)
+    known = data.vocabulary or Vocabulary(())
+    return ModelFacts(
+        form, inputs, mean, std, list(data.classes), state, str(data.task), list(known.tokens), known.characters
+    )
 
 
 def _inputs(federation: Federation) -> tuple[str, list[InputFacts]]:
@@ -91,12 +109,16 @@ def stand_in(facts: ModelFacts, name: str) -> DataSet:
     """Return a data set of this kind with two made-up samples, from which the network can be built again."""
     fill = [0 if i.kind.is_floating_point else 1 for i in facts.inputs]
     tensors = [torch.full((2, *i.shape), f, dtype=i.kind) for i, f in zip(facts.inputs, fill, strict=True)]
-    y = torch.zeros(2, dtype=torch.int64)
+    task = read_task(facts.task)
+    y = torch.zeros(2, *(facts.inputs[0].shape if task.targets == TOKENS else ()), dtype=torch.int64)
     x, fields = tensors[0], tuple[InputField, ...]()
     if facts.form != TENSOR:
         names = [i.name for i in facts.inputs]
         x, fields = pack(name, dict(zip(names, tensors, strict=True)) if facts.form == DICT else tensors)
-    return DataSet(name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std), fields=fields)
+    return DataSet(
+        name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std), fields=fields, task=task,
+        vocabulary=facts.vocabulary,
+    )  # fmt: skip
 
 
 def to_text(facts: ModelFacts) -> str:

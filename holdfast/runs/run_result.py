@@ -17,7 +17,9 @@ from holdfast.models.net import Net
 from holdfast.runs.history import history_frame
 from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
+from holdfast.runs.text_inputs import texts_in, tokens_of_texts
 from holdfast.runs.trained_model import RawModel, loaded, logits_of
+from holdfast.tasks.lookup import read_task
 from holdfast.training.evaluation import Score
 from holdfast.training.round_record import RoundRecord
 
@@ -91,18 +93,32 @@ class Result:
         return self.net.state_dict(self.w)
 
     def predict(self, x: Any) -> np.ndarray:
-        """Return the number of the most probable class of every sample; ``classes`` has the names.
+        """Return what the model predicts for every sample, by its task: for classes their numbers in ``classes``.
 
         ``x`` are raw inputs: arrays, tensors or lists like those that the data set was made of. They are scaled and
-        normalised as in training.
+        normalised as in training. A model that was trained on characters takes texts as well, a string or a list of
+        strings; it then returns the name of each text's class: for ``next-character`` and ``next-token`` the character
+        that comes next.
         """
-        best: np.ndarray = self.predict_proba(x).argmax(1)
-        return best
+        found: np.ndarray = read_task(self.facts.task).predictions(self._outputs(x)).numpy()
+        return np.array(self.classes, dtype=object)[found] if texts_in(x) else found
 
     def predict_proba(self, x: Any) -> np.ndarray:
-        """Return the probability of every class for every sample, [n, classes]; ``x`` are raw inputs."""
-        logits = logits_of(self.raw_model(), stored_inputs(x, self.facts), self.net.device)
-        return torch.softmax(logits, 1).numpy()
+        """Return the probability of every class for every sample, [n, classes]; ``x`` are raw inputs.
+
+        For ``next-token`` they are the probabilities at every position, [n, length, classes]; for texts those of the
+        token that comes next, [n, classes].
+        """
+        return read_task(self.facts.task).probabilities(self._outputs(x)).numpy()
+
+    def _outputs(self, x: Any) -> Tensor:
+        """Return the network's outputs for raw inputs; for texts those after their last token."""
+        texts = texts_in(x)
+        if not texts:
+            return logits_of(self.raw_model(), stored_inputs(x, self.facts), self.net.device)
+        tokens, last = tokens_of_texts(texts, self.facts)
+        outputs = logits_of(self.raw_model(), [tokens], self.net.device)
+        return outputs if last is None else outputs[torch.arange(len(last)), last]
 
     def prepare(self, x: Any) -> Any:
         """Turn raw inputs into inputs of ``model``: ``result.model(result.prepare(x))`` are the logits."""
