@@ -75,7 +75,7 @@ def test_a_file_for_the_answer(pictures: holdfast.Result):
     agrees(Path("new/classes.csv").read_text(), pictures, PIXELS[:1], ["0"])
 
 
-KINDS = "a .npy, .npz or .csv file, an image, or a folder of images"
+KINDS = "a .npy, .npz, .csv or .txt file, an image, or a folder of images"
 
 
 def test_files_that_are_no_samples(pictures: holdfast.Result):

@@ -324,7 +324,8 @@ def test_units_count_as_the_papers_do(text: str, stages: int, blocks: int) -> No
 
 
 def test_plain_networks_declare_no_units() -> None:
-    plain = models().keys() - {"resnet18", "resnet34", "googlenet", "densenet"}
+    plain = models().keys() - ON_TOKENS - {"resnet18", "resnet34", "googlenet", "densenet"}
+    assert not hasattr(make("lstm(hidden=2)", (4,), 10), "units")
     assert not any(hasattr(dry(text, CIFAR, 10), "units") for text in plain)
 
 
