@@ -17,9 +17,7 @@ from holdfast.data.federation import Federation
 from holdfast.data.packed_inputs import InputField, pack
 from holdfast.data.vocabulary import Vocabulary
 from holdfast.runs.run_files import MODEL_FACTS
-from holdfast.tasks.classification import Classification
 from holdfast.tasks.lookup import read_task
-from holdfast.tasks.task import TOKENS
 
 TENSOR, TUPLE, DICT = "tensor", "tuple", "dict"
 FORMAT = 1
@@ -55,12 +53,13 @@ class ModelFacts:
         inputs: The tensors of a sample.
         mean: The mean per channel or feature that is subtracted from the input; empty: none.
         std: The standard deviation per channel or feature by which the input is divided.
-        classes: The class names, in the order of the outputs.
+        classes: The names of the outputs: classes, labels, targets or tokens.
         state: The shape of every tensor in the module's state, by name.
-        task: What it predicts, as ``read_task`` reads it.
+        frozen: The checksum of what is not trained, in a run's folder; None: it is not known.
+        task: What the model predicts.
+        positions: The axes of an output between samples and outputs, as of a text.
         tokens: The names of the tokens that inputs are made of; empty: inputs are no tokens, or without names.
         characters: Whether these tokens are characters, so that the model takes texts.
-        frozen: The checksum of what is not trained, in a run's folder; None: it is not known.
         format: The format of ``model.json``.
     """
 
@@ -70,10 +69,11 @@ class ModelFacts:
     std: list[float]
     classes: list[str]
     state: dict[str, list[int]]
-    task: str = Classification.name
+    frozen: str | None = None
+    task: str = "classification"
+    positions: list[int] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     characters: bool = False
-    frozen: str | None = None
     format: int = FORMAT
 
     @property
@@ -88,10 +88,11 @@ def facts_of(federation: Federation, module: nn.Module) -> ModelFacts:
     form, inputs = _inputs(federation)
     mean, std = ([], []) if federation.tokens else (list(data.mean), list(data.std))
     state = {name: list(t.shape) for name, t in module.state_dict().items() if isinstance(t, Tensor)}
-    known = data.vocabulary or Vocabulary(())
+    task, positions, known = str(data.task), list(data.task.positions(data.y)), data.vocabulary or Vocabulary(())
     return ModelFacts(
-        form, inputs, mean, std, list(data.classes), state, str(data.task), list(known.tokens), known.characters
-    )
+        form, inputs, mean, std, list(data.classes), state, task=task, positions=positions, tokens=list(known.tokens),
+        characters=known.characters,
+    )  # fmt: skip
 
 
 def _inputs(federation: Federation) -> tuple[str, list[InputFacts]]:
@@ -110,7 +111,7 @@ def stand_in(facts: ModelFacts, name: str) -> DataSet:
     fill = [0 if i.kind.is_floating_point else 1 for i in facts.inputs]
     tensors = [torch.full((2, *i.shape), f, dtype=i.kind) for i, f in zip(facts.inputs, fill, strict=True)]
     task = read_task(facts.task)
-    y = torch.zeros(2, *(facts.inputs[0].shape if task.targets == TOKENS else ()), dtype=torch.int64)
+    y = task.blank(2, facts.positions, len(facts.classes))
     x, fields = tensors[0], tuple[InputField, ...]()
     if facts.form != TENSOR:
         names = [i.name for i in facts.inputs]
@@ -159,3 +160,7 @@ def _check(facts: ModelFacts) -> None:
         raise JsonMismatch("mean and std do not fit together")
     if len(facts.classes) < 1 or any(s <= 0 for s in facts.std):
         raise JsonMismatch("classes is empty or std is not above 0")
+    try:
+        read_task(facts.task)
+    except HoldfastError as error:
+        raise JsonMismatch(f"task is not known: {error}") from error

@@ -20,6 +20,7 @@ from holdfast.runs.raw_inputs import stored_inputs
 from holdfast.runs.text_inputs import texts_in, tokens_of_texts
 from holdfast.runs.trained_model import RawModel, loaded, logits_of
 from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task import CLASS, TOKENS, Task
 from holdfast.training.evaluation import Score
 from holdfast.training.round_record import RoundRecord
 
@@ -60,7 +61,7 @@ class Result:
         lines = [
             f"{c.method} on {c.data}, {c.split} over {c.clients} clients",
             f"{s['rounds']} of {c.rounds} rounds in {s['seconds']:.1f} s: {scores}{' up, '.join(megabytes)} down",
-            f"{c.model} with {self.net.layout.size:,} parameters for {len(self.classes)} classes: "
+            f"{c.model} with {self.net.layout.size:,} parameters for {self.task.described(len(self.classes))}: "
             f"{', '.join(self.classes[:SHOWN])}{more}",
         ]
         return "\n".join(lines + ([f"kept in {s['out']}"] if s.get("out") else []))
@@ -93,23 +94,28 @@ class Result:
         return self.net.state_dict(self.w)
 
     def predict(self, x: Any) -> np.ndarray:
-        """Return what the model predicts for every sample, by its task: for classes their numbers in ``classes``.
+        """Return what the model predicts for every sample.
+
+        That is the number of the most probable class, whose name is in ``classes``; 0 or 1 for every label; numbers in
+        the unit of the data; or the most probable token at every position.
 
         ``x`` are raw inputs: arrays, tensors or lists like those that the data set was made of. They are scaled and
         normalised as in training. A model that was trained on characters takes texts as well, a string or a list of
         strings; it then returns the name of each text's class: for ``next-character`` and ``next-token`` the character
         that comes next.
         """
-        found: np.ndarray = read_task(self.facts.task).predictions(self._outputs(x)).numpy()
-        return np.array(self.classes, dtype=object)[found] if texts_in(x) else found
+        found: np.ndarray = self.task.predictions(self._outputs(x)).numpy()
+        named = texts_in(x) and self.task.targets in (CLASS, TOKENS)
+        return np.array(self.classes, dtype=object)[found] if named else found
 
     def predict_proba(self, x: Any) -> np.ndarray:
-        """Return the probability of every class for every sample, [n, classes]; ``x`` are raw inputs.
+        """Return the probability of every class, label or token for every sample; ``x`` are raw inputs.
 
-        For ``next-token`` they are the probabilities at every position, [n, length, classes]; for texts those of the
-        token that comes next, [n, classes].
+        For ``next-token`` they are the probabilities at every position, [n, length, tokens]; for texts those of the
+        token that comes next, [n, tokens].
         """
-        return read_task(self.facts.task).probabilities(self._outputs(x)).numpy()
+        found: np.ndarray = self.task.probabilities(self._outputs(x)).numpy()
+        return found
 
     def _outputs(self, x: Any) -> Tensor:
         """Return the network's outputs for raw inputs; for texts those after their last token."""
@@ -119,6 +125,11 @@ class Result:
         tokens, last = tokens_of_texts(texts, self.facts)
         outputs = logits_of(self.raw_model(), [tokens], self.net.device)
         return outputs if last is None else outputs[torch.arange(len(last)), last]
+
+    @property
+    def task(self) -> Task:
+        """What the model predicts."""
+        return read_task(self.facts.task)
 
     def prepare(self, x: Any) -> Any:
         """Turn raw inputs into inputs of ``model``: ``result.model(result.prepare(x))`` are the logits."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 WORDS = {
-    "HAMLET": "to be or not that is the question whether tis nobler in mind suffer slings and arrows".split(),
-    "OPHELIA": "good my lord how does your honour for this many a day I have remembrances of yours".split(),
-    "POLONIUS": "neither a borrower nor lender be for loan oft loses both itself and friend".split(),
-    "GHOST": "I am thy father's spirit doomed for a certain term to walk the night".split(),
+    "HAMLET": "to be or not that is the question whether tis nobler in mind suffer slings and arrows",
+    "OPHELIA": "good my lord how does your honour for this many a day I have remembrances of yours",
+    "POLONIUS": "neither a borrower nor lender be for loan oft loses both itself and friend",
+    "GHOST": "I am thy father's spirit doomed for a certain term to walk the night",
 }
 
 
@@ -19,7 +19,7 @@ def speeches(length: int = 400, seed: int = 0) -> dict[str, str]:
     for name, words in WORDS.items():
         text = ""
         while len(text) < length:
-            text += " ".join(rng.choice(words, 6)) + rng.choice([".\n", "!\n", ", "])
+            text += " ".join(rng.choice(words.split(), 6)) + rng.choice([".\n", "!\n", ", "])
         found[name] = text
     return found
 
@@ -36,7 +36,17 @@ def bigram_text(table: np.ndarray, letters: str, length: int, seed: int) -> str:
 
 def best_perplexity(table: np.ndarray) -> float:
     """exp of the entropy rate of such a language: no model has a lower perplexity on enough of its text."""
+    return float(np.exp(-(stationary(table)[:, None] * table * np.log(table)).sum()))
+
+
+def unigram_perplexity(table: np.ndarray) -> float:
+    """The perplexity of a model that knows nothing but how frequent the letters are."""
+    share = stationary(table)
+    return float(np.exp(-(share * np.log(share)).sum()))
+
+
+def stationary(table: np.ndarray) -> np.ndarray:
+    """How frequent the letters are in the long run."""
     values, vectors = np.linalg.eig(table.T)
-    stationary = np.real(vectors[:, np.argmax(np.real(values))])
-    stationary /= stationary.sum()
-    return float(np.exp(-(stationary[:, None] * table * np.log(table)).sum()))
+    found = np.real(vectors[:, np.argmax(np.real(values))])
+    return found / found.sum()

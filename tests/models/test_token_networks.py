@@ -108,7 +108,11 @@ def test_a_round_is_the_same_in_both_engines(predict: str, method: str) -> None:
     settings = {"rounds": 2, "cohort": 2, "epochs": 1, "batch": 4, "lr": 0.5, "precision": "fp64", "device": "cpu"}
     found = [
         holdfast.run(
-            method, holdfast.federate(data, "given", clients=3), model="lstm(embedding=3, hidden=5)", engine=engine, **settings
+            method,
+            holdfast.federate(data, "given", clients=3),
+            model="lstm(embedding=3, hidden=5)",
+            engine=engine,
+            **settings,
         )
         for engine in ("loop", "vector")
     ]
