@@ -22,8 +22,9 @@ def settings(folder: Path, predict: str) -> dict[str, Any]:
     for name, text in speeches(200).items():
         (folder / f"{name}.txt").write_text(text)
     return {
-        "data": f"text('{folder}', predict={predict}, length=20, stride=10)", "split": "given", "clients": 4, "cohort": 2,
+        "data": f"text('{folder}', predict={predict}, length=20, stride=10)", "split": "given", "clients": 4,
         "model": "lstm(embedding=4, hidden=8, layers=1)", "epochs": 1, "batch": 8, "lr": 1.0, "device": "cpu",
+        "cohort": 2,
     }  # fmt: skip
 
 

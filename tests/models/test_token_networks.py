@@ -89,8 +89,8 @@ def test_numbers_are_refused_and_token_counts_are_asked_for() -> None:
     y = torch.arange(40) % 3
     numbers = holdfast.federate(holdfast.from_arrays(torch.randn(40, 6), y), "iid", clients=4)
     with raises_exactly(
-        "the network lstm takes tokens, but a sample of arrays is float32 [6]; use a network that takes numbers, such as "
-        "mlp"
+        "the network lstm takes tokens, but a sample of arrays is float32 [6]; use a network that takes numbers, "
+        "such as mlp"
     ):
         holdfast.run("fedavg", numbers, model="lstm", rounds=1)
     unknown = holdfast.federate(holdfast.from_arrays(tokens(40, 6), y), "iid", clients=4)
