@@ -10,7 +10,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import numbered
 from holdfast.data.dataset import DataSet
 from holdfast.data.user_arrays import from_arrays
-from holdfast.data.user_text import from_text, tokens_of
+from holdfast.data.user_text import check_whole, from_text, tokens_of
 from holdfast.data.vocabulary import padded
 
 Column = Sequence[Any]
@@ -68,6 +68,7 @@ def labelled_texts(
     Returns:
         The data set.
     """
+    check_whole("length", length)
     _check_texts(texts)
     _check_texts(test or ())
     encode, known = tokens_of(texts, vocabulary, tokenizer, tokens)

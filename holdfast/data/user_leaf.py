@@ -17,6 +17,7 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.formats.images import decode_images
 from holdfast.data.formats.leaf_json import Users, UserSamples, check_same_users, read_users
 from holdfast.data.user_arrays import from_arrays
+from holdfast.data.user_text import check_whole
 from holdfast.data.vocabulary import character_vocabulary, padded, word_vocabulary
 from holdfast.tasks.next_token import NOTHING, NextToken
 
@@ -59,6 +60,8 @@ def from_leaf(
     Returns:
         The data set, with the names of the users.
     """
+    for what, value in (("size", size), ("length", 1 if length is None else length), ("words", words)):
+        check_whole(what, value)
     root = Path(folder).expanduser()
     train, test = read_users(root, "train"), read_users(root, "test")
     check_same_users(root, train, test)

@@ -74,8 +74,8 @@ def from_text(
         raise unknown("kind of prediction", predict, (CHARACTER, TOKEN))
     if tokenizer is not None and predict == CHARACTER:
         raise HoldfastError('next-character has no tokenizer: leave it out, or use predict="next-token"')
-    _check_whole("length", length)
-    _check_whole("stride", 1 if stride is None else stride)
+    check_whole("length", length)
+    check_whole("stride", 1 if stride is None else stride)
     train, held = _train_and_test(texts, test, speakers)
     if not held:
         train, held = cut_off(train, share)
@@ -178,7 +178,8 @@ def _samples(
     return torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(groups)
 
 
-def _check_whole(what: str, value: Any) -> None:
+def check_whole(what: str, value: Any) -> None:
+    """Raise an error unless a value is a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise HoldfastError(f"{what} must be a whole number of at least 1, not {value!r}")
 

@@ -148,6 +148,21 @@ def read_model_facts(folder: Path) -> ModelFacts | None:
     return facts
 
 
+def check_vocabulary(folder: Path, stored: ModelFacts | None, federation: Federation) -> None:
+    """Refuse to resume a run whose tokens would mean something else than when it was started.
+
+    Args:
+        folder: The run's folder.
+        stored: The facts that are stored there, if any.
+        federation: The clients and their data, as they are read now.
+    """
+    if stored is not None and stored.vocabulary != federation.data.vocabulary:
+        raise HoldfastError(
+            f"the texts of the run in {folder} have another vocabulary than when the run was started: restore them, or "
+            "start over with --overwrite"
+        )
+
+
 def _check(facts: ModelFacts) -> None:
     """Refuse values that no run writes."""
     kinds = [getattr(torch, i.dtype, None) for i in facts.inputs]

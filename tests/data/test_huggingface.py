@@ -152,5 +152,7 @@ def test_what_is_wrong_is_named() -> None:
         from_huggingface(Rows({"text": [1, 2]}), text="text", predict="next-token")
     with raises_exactly("the test texts have no column of clients, but the training texts do; add it, or leave it out"):
         from_huggingface(Rows(LINES), Rows({"text": ["a"]}), text="text", client="speaker", predict="next-token")
+    with raises_exactly("length must be a whole number of at least 1, not 0"):
+        from_huggingface(Rows({"text": TWEETS, "label": MOODS}), text="text", length=0)
     with raises_exactly("columns must be the name of a column, or several of them, not []; name columns"):
         from_huggingface(Rows(LINES), columns=[])

@@ -218,6 +218,12 @@ def test_damaged_files_are_refused_in_one_line(content: Any, message: str, tmp_p
         from_leaf(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["size", "length", "words"])
+def test_bad_options_are_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    with raises_exactly(f"{name} must be a whole number of at least 1, not 0"):
+        from_leaf(tmp_path, **{name: 0})
+
+
 def test_users_that_do_not_fit_together(tmp_path: Path) -> None:
     write_both(tmp_path, {"a": numbers(2, 3)}, {"b": numbers(2, 3), "c": numbers(2, 3)})
     remedy = "divide samples, not users, with LEAF's preprocess.sh -t sample"

@@ -199,6 +199,20 @@ def test_resuming_and_loading_need_no_data() -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
+def test_a_run_is_not_resumed_with_other_characters() -> None:
+    """As many characters, so that the network fits: only their meaning would be another."""
+    texts = [{"a": text * 20, "b": text * 20} for text in ("abcd", "abce")]
+    federations = [holdfast.federate(holdfast.from_text(t, length=8), "given", clients=2) for t in texts]
+    settings = SETTINGS | {"cohort": 2}
+    holdfast.run("fedavg", federations[0], model=SMALL, out="run", stop=lambda: True, **settings)
+    with raises_exactly(
+        "the texts of the run in run have another vocabulary than when the run was started: restore them, or start "
+        "over with --overwrite"
+    ):
+        holdfast.run("fedavg", federations[1], model=SMALL, out="run", resume=True, **settings)
+
+
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("predict", ["next-character", "next-token"])
 def test_the_exported_model_takes_tokens(predict: str) -> None:
     federation = play(predict, stride=20)
