@@ -131,9 +131,9 @@ def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tupl
 
 
 def labels(what: str, values: Any) -> Tensor:
-    """Convert and check labels: int64 [n], at least 0."""
+    """Convert and check labels: int64 [n], at least 0; False and True are 0 and 1."""
     array = _column(what, values)
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "biu":
         raise HoldfastError(f"{what} must be integers 0, 1, 2, ..., not {array.dtype}; convert them first")
     if len(array) and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
         raise HoldfastError(
@@ -147,6 +147,18 @@ def are_strings(values: Any) -> bool:
     return _column("y", values).dtype.kind == "U"
 
 
+def are_booleans(values: Any) -> bool:
+    """Tell whether labels are booleans: the classes False and True."""
+    return _column("y", values).dtype.kind == "b"
+
+
+def is_missing(value: object) -> bool:
+    """Tell whether a value stands for nothing: None, NaN, or what pandas puts in its place."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
 def _column(what: str, values: Any) -> np.ndarray:
     """Return one value per sample; the shape [n, 1] that some libraries produce is accepted too."""
     try:
@@ -157,8 +169,33 @@ def _column(what: str, values: Any) -> np.ndarray:
         ) from error
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
+    if array.ndim == 1 and array.dtype.kind in "OTf":
+        _refuse_missing(what, array)
+        array = array if array.dtype.kind == "f" else _of_one_type(what, array)
     if array.ndim != 1 or array.dtype.kind not in "biufU":
         raise HoldfastError(
             f"{what} must be one value per sample, not {array.dtype} {list(array.shape)}; give a flat list"
         )
+    return array
+
+
+def _refuse_missing(what: str, array: np.ndarray) -> None:
+    missing = np.isnan(array) if array.dtype.kind == "f" else np.array([is_missing(v) for v in array.tolist()], bool)
+    if missing.any():
+        raise HoldfastError(
+            f"{what} has no value in sample {int(missing.argmax())}; fill it in, or leave the sample out"
+        )
+
+
+def _of_one_type(what: str, array: np.ndarray) -> np.ndarray:
+    """Return objects, as pandas stores texts and truths, as an array of strings, booleans or numbers."""
+    values = array.tolist()
+    for kinds, dtype in (((str,), str), ((bool, np.bool_), bool), ((int, float, np.number), None)):
+        fits = [isinstance(v, kinds) and (bool in kinds or not isinstance(v, bool)) for v in values]
+        if all(fits):
+            return np.array(values, dtype)
+        if any(fits):
+            other = values[fits.index(False)]
+            one = values[fits.index(True)]
+            raise HoldfastError(f"{what} has both {one!r} and {other!r}; give values of one type")
     return array

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.arrays import are_strings, labels, numbered, samples
+from holdfast.data.arrays import are_booleans, are_strings, labels, numbered, samples
 from holdfast.data.dataset import DataSet
 from holdfast.data.packed_inputs import InputField, is_several, pack
 from holdfast.data.prepare import hold_out_test, moments
@@ -43,7 +43,7 @@ def from_arrays(
         x: Inputs of any shape [n, ...]: images [n, channels, height, width], rows [n, features], tokens [n, length],
             or several arrays: a dictionary by the names of ``forward``'s arguments, or a tuple in their order. Your own
             module gets them in this shape, and integers as integers if it takes them; a named network gets numbers.
-        y: Labels: integers from 0, or strings.
+        y: Labels: integers from 0, strings or booleans; pandas' columns work as well.
         test_x: Test inputs; without them a fixed share of every class is held out.
         test_y: Test labels.
         groups: The client of every training sample, for data that is already federated.
@@ -129,6 +129,7 @@ def _targets(y: Any, test_y: Any, classes: Sequence[str] | None) -> tuple[Tensor
         ids, names = numbered("y", y, classes)
         held = numbered("test_y", test_y, names)[0] if len(test_y) else ids[:0]
         return ids, held, names
+    classes = ("False", "True") if classes is None and are_booleans(y) else classes
     ids = labels("y", y)
     held = labels("test_y", test_y) if len(test_y) else ids[:0]
     high = int(torch.cat([ids, held]).max()) if len(ids) + len(held) else 0
