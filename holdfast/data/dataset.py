@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from holdfast.data.packed_inputs import InputField
+from holdfast.data.table_encoding import TableEncoding
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class DataSet:
         std: The standard deviation per channel or feature.
         groups: The client of every training sample, int64 [n], for data that is already federated.
         fields: What the columns of ``x`` are, if a sample is several tensors.
+        encoding: How the columns of a table became ``x``, if it was made of one.
     """
 
     name: str
@@ -37,6 +39,9 @@ class DataSet:
     std: tuple[float, ...] = ()
     groups: Tensor | None = None
     fields: tuple[InputField, ...] = ()
+    encoding: TableEncoding | None = None
+    clients: tuple[str, ...] = ()
+    test_groups: Tensor | None = None
 
     def __repr__(self) -> str:
         counts = f"{len(self.y)} training and {len(self.test_y)} test samples"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.typed_json import JsonMismatch, from_json, to_json
+from holdfast.core.typed_json import OMIT_NONE, JsonMismatch, from_json, to_json
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.packed_inputs import InputField, pack
+from holdfast.data.table_encoding import TableEncoding
 from holdfast.runs.run_files import MODEL_FACTS
 
 TENSOR, TUPLE, DICT = "tensor", "tuple", "dict"
@@ -53,6 +54,7 @@ class ModelFacts:
         std: The standard deviation per channel or feature by which the input is divided.
         classes: The class names, in the order of the outputs.
         state: The shape of every tensor in the module's state, by name.
+        encoding: How the columns of a table become the inputs, if the data set was made of one.
         frozen: The checksum of what is not trained, in a run's folder; None: it is not known.
         format: The format of ``model.json``.
     """
@@ -63,6 +65,7 @@ class ModelFacts:
     std: list[float]
     classes: list[str]
     state: dict[str, list[int]]
+    encoding: TableEncoding | None = field(default=None, metadata=OMIT_NONE)
     frozen: str | None = None
     format: int = FORMAT
 
@@ -73,7 +76,7 @@ def facts_of(federation: Federation, module: nn.Module) -> ModelFacts:
     form, inputs = _inputs(federation)
     mean, std = ([], []) if federation.tokens else (list(data.mean), list(data.std))
     state = {name: list(t.shape) for name, t in module.state_dict().items() if isinstance(t, Tensor)}
-    return ModelFacts(form, inputs, mean, std, list(data.classes), state)
+    return ModelFacts(form, inputs, mean, std, list(data.classes), state, data.encoding)
 
 
 def _inputs(federation: Federation) -> tuple[str, list[InputFacts]]:
@@ -96,7 +99,10 @@ def stand_in(facts: ModelFacts, name: str) -> DataSet:
     if facts.form != TENSOR:
         names = [i.name for i in facts.inputs]
         x, fields = pack(name, dict(zip(names, tensors, strict=True)) if facts.form == DICT else tensors)
-    return DataSet(name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std), fields=fields)
+    return DataSet(
+        name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std), fields=fields,
+        encoding=facts.encoding,
+    )  # fmt: skip
 
 
 def to_text(facts: ModelFacts) -> str:
