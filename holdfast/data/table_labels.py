@@ -11,9 +11,9 @@ from holdfast.core.errors import HoldfastError, unknown
 from holdfast.data.decide_encoding import in_order
 from holdfast.data.table import BOOLEAN, NUMBER, Table, as_numbers, as_text, objects, where_none
 from holdfast.data.table_encoding import refuse_infinite
+from holdfast.tasks.task import Task
 
 MOST_CLASSES = 100  # that are recognised as such
-CLASSIFICATION = "classification"
 
 
 @dataclass(frozen=True)
@@ -31,25 +31,28 @@ class TableLabels:
     classes: bool
 
 
-def decide_labels(table: Table, columns: Sequence[str], rows: np.ndarray, task: str | None) -> TableLabels:
+def decide_labels(table: Table, columns: Sequence[str], rows: np.ndarray, task: Task | None) -> TableLabels:
     """Decide what the labels of a table are.
 
     Args:
         table: The table.
         columns: The columns of the labels.
         rows: The training rows, whose classes are all classes.
-        task: The name of the task, if the user has named it.
+        task: The task, if the user has named it.
 
     Returns:
         The labels: classes if there is one column, unless it has numbers that are not whole or the task is another.
     """
     columns = tuple(columns)
-    if len(columns) == 1 and (task == CLASSIFICATION or (task is None and _are_classes(table, columns[0]))):
+    if not columns:
+        raise HoldfastError("label names no column: name at least one")
+    wanted = task is not None and task.has_classes
+    if len(columns) == 1 and (wanted or (task is None and _are_classes(table, columns[0]))):
         if table.cells(columns[0]).kind == BOOLEAN:
             return TableLabels(columns, ("False", "True"), True)
         return TableLabels(columns, tuple(in_order(set(_texts(table, columns[0])[rows]))), True)
-    if task == CLASSIFICATION:
-        raise HoldfastError(f"{CLASSIFICATION} has one label per sample, not {len(columns)}: name one column in label")
+    if wanted:
+        raise HoldfastError(f"a sample has one class, but label names {len(columns)} columns: name one")
     return TableLabels(columns, columns, False)
 
 
@@ -76,9 +79,9 @@ def _are_classes(table: Table, name: str) -> bool:
         return False
     count = len(set(_texts(table, name)))
     if count > MOST_CLASSES:
-        remedy = f"set task to {CLASSIFICATION} or regression" if cells.kind == NUMBER else "correct it, or set task"
         raise HoldfastError(
-            f"{table.where}: label {name!r} has {count} different values, too many for classes: {remedy}"
+            f"{table.where}: label {name!r} has {count} different values, which may be numbers or classes: set task to "
+            "regression or classification"
         )
     return True
 

@@ -18,7 +18,10 @@ from holdfast.data.table import BOOLEAN, Table, frame_table, is_frame
 from holdfast.data.table_encoding import MEAN, ONEHOT, OTHER, encode
 from holdfast.data.table_files import read_csv, read_parquet, read_table
 from holdfast.data.table_labels import decide_labels, read_labels
+from holdfast.data.targets import stored_targets, task_of
 from holdfast.data.user_arrays import from_arrays
+from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task import Task
 
 Names = str | Sequence[str]
 PARTS = {"train": False, "training": False, "0": False, "test": True, "1": True}  # what a test column may say
@@ -73,7 +76,7 @@ def from_dataframe(
     categories: str = ONEHOT,
     empty: str = MEAN,
     unseen: str = OTHER,
-    task: Any = None,
+    task: str | Task | None = None,
     share: float = 0.2,
     name: str = "table",
     **options: Any,
@@ -114,16 +117,17 @@ def from_dataframe(
     held = table if test is None or isinstance(test, str) else _table("the test frame", test)
     everything = np.arange(table.rows)
     rows, test_rows = (everything, np.arange(held.rows)) if held is not table else _marked(table, test)
-    known = decide_labels(table, labels, rows, task if isinstance(task, str) else getattr(task, "name", None))
+    known = decide_labels(table, labels, rows, read_task(task) if isinstance(task, str) else task)
+    kind = task_of(task, read_labels(table, known, rows), torch.empty(0))
     if test is None:
-        rows, test_rows = _held_out(table, read_labels(table, known, rows), share)
+        rows, test_rows = _held_out(table, read_labels(table, known, rows), kind, share)
     encoding = decide_encoding(
         table, inputs, rows, categorical, options.get("normalise", True) not in (False, "off"), categories=categories,
         empty=empty, unseen=unseen,
     )  # fmt: skip
     x, test_x = encode(table, encoding, rows), encode(held, encoding, test_rows, "the test data")
     y, test_y = read_labels(table, known, rows), read_labels(held, known, test_rows)
-    data = from_arrays(x, y, test_x, test_y, classes=known.outputs, name=name, **options)
+    data = from_arrays(x, y, test_x, test_y, classes=known.outputs, name=name, task=kind, **options)
     data = replace(data, encoding=encoding)
     return data if client is None else _with_clients(data, client, (table, rows), (held, test_rows))
 
@@ -204,10 +208,11 @@ def _marked(table: Table, test: str | None) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def _held_out(table: Table, y: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+def _held_out(table: Table, y: np.ndarray, task: Task, share: float) -> tuple[np.ndarray, np.ndarray]:
     if not 0 < share < 1:
         raise HoldfastError(f"share must be in (0, 1), not {share}; use one such as 0.2")
-    rows, held = hold_out_test(torch.from_numpy(y), share)
+    targets = y if task.has_classes else stored_targets("label", y, task).numpy()
+    rows, held = hold_out_test(torch.from_numpy(task.strata(targets)[0]), share)
     if not len(held):
         raise HoldfastError(f"{table.where}: one sample per class leaves nothing to test on; give test samples")
     return rows.numpy(), held.numpy()

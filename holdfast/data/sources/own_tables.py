@@ -27,6 +27,7 @@ class TableSource(Source):
     categories: str = param("onehot", "a number per value, or codes for an embedding", choices=CHOICES["categories"])
     empty: str = param("mean", "what a missing input is", choices=CHOICES["empty"])
     unseen: str = param("other", "what a category is that no training row has", choices=CHOICES["unseen"])
+    task: str | None = param(None, "the task, if it cannot be told from the labels")
     share: float = param(0.2, "share of every class to hold out if there are no test samples", above=0, below=1)
 
     def place(self, data_dir: Path) -> Path:
