@@ -73,7 +73,7 @@ def text_table(where: str, columns: Mapping[str, Sequence[str]]) -> Table:
     def texts(name: str) -> np.ndarray:
         return objects(cell or None for cell in columns[name])
 
-    return Table(where, tuple(columns), rows, cache(lambda name: recognised(columns[name])), texts)
+    return Table(where, tuple(columns), rows, cache(lambda name: recognised(columns[name])), cache(texts))
 
 
 def frame_table(where: str, frame: Any) -> Table:
@@ -88,7 +88,7 @@ def frame_table(where: str, frame: Any) -> Table:
     def texts(name: str) -> np.ndarray:
         return objects(map(as_text, frame.iloc[:, numbers[name]].tolist()))
 
-    return Table(where, tuple(names), len(frame), cache(cells), texts)
+    return Table(where, tuple(names), len(frame), cache(cells), cache(texts))
 
 
 def is_frame(x: object) -> bool:
@@ -173,21 +173,20 @@ def as_numbers(table: Table, name: str) -> np.ndarray:
 
 def refuse_odd_texts(table: Table, name: str, cells: Cells) -> None:
     """Raise an error for texts that are dates, or that are probably numbers with something else among them."""
-    present = [value for value in cells.values if value is not None]
+    present = {value for value in cells.values if value is not None}
     if present and all(map(DATE.fullmatch, present)):
         raise dates(table.where, name)
-    comma = next(filter(DECIMAL_COMMA.fullmatch, present), None)
-    if comma is not None and all(DECIMAL_COMMA.fullmatch(v) or _numbers([v]) is not None for v in present):
+    others = {value for value in present if _numbers([value]) is None}
+    if others and all(map(DECIMAL_COMMA.fullmatch, others)):
         raise HoldfastError(
-            f"{table.where}: column {name!r} has numbers with a decimal comma, such as {comma!r}: write them with a "
-            "point"
+            f"{table.where}: column {name!r} has numbers with a decimal comma, such as {min(others)!r}: write them with "
+            "a point"
         )
-    other = [_numbers([value]) is None for value in present]
-    if present and sum(other) <= len(other) / 2:
-        i, value = next((i, v) for i, v in enumerate(cells.values) if v is not None and _numbers([v]) is None)
+    if others and len(others) <= len(present) / 2:
+        i = next(i for i, value in enumerate(cells.values) if value in others)
         raise HoldfastError(
-            f"{table.where}: column {name!r} has {value!r} in sample {i}, but most cells are numbers: correct it, or "
-            f"name the column in categorical"
+            f"{table.where}: column {name!r} has {cells.values[i]!r} in sample {i}, but most of its values are numbers: "
+            "correct it, or name the column in categorical"
         )
 
 

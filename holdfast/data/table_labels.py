@@ -56,19 +56,19 @@ def decide_labels(table: Table, columns: Sequence[str], rows: np.ndarray, task: 
     return TableLabels(columns, columns, False)
 
 
-def read_labels(table: Table, labels: TableLabels, rows: np.ndarray) -> np.ndarray:
-    """Return the labels of rows: numbers of classes, int64 [n]; else float32 [n], or [n, columns] for several."""
+def read_labels(table: Table, labels: TableLabels) -> np.ndarray:
+    """Return the labels of all rows: numbers of classes, int64 [n]; else float32 [n], or [n, columns] for several."""
     for name in labels.columns:
         if name not in table.names:
             raise unknown("column", name, table.names, f"in {table.where}")
     if labels.classes:
         numbers = {name: i for i, name in enumerate(labels.outputs)}
-        texts = _texts(table, labels.columns[0])[rows]
+        texts = _texts(table, labels.columns[0])
         other = next((text for text in texts if text not in numbers), None)
         if other is not None:
             raise unknown("class", other, numbers, f"in column {labels.columns[0]!r} of {table.where}")
         return np.array([numbers[text] for text in texts], np.int64)
-    found = [_numbers(table, name, rows) for name in labels.columns]
+    found = [_numbers(table, name) for name in labels.columns]
     return np.stack(found, 1).astype(np.float32) if len(found) > 1 else found[0].astype(np.float32)
 
 
@@ -101,12 +101,11 @@ def _texts(table: Table, name: str) -> np.ndarray:
     return texts
 
 
-def _numbers(table: Table, name: str, rows: np.ndarray) -> np.ndarray:
+def _numbers(table: Table, name: str) -> np.ndarray:
     values = as_numbers(table, name)
     _refuse_missing(table, name, np.isnan(values))
-    refuse_infinite(table, name, values[rows], rows)
-    found: np.ndarray = values[rows]
-    return found
+    refuse_infinite(table, name, values, np.arange(table.rows))
+    return values
 
 
 def _refuse_missing(table: Table, name: str, missing: np.ndarray) -> None:

@@ -118,16 +118,16 @@ def from_dataframe(
     everything = np.arange(table.rows)
     rows, test_rows = (everything, np.arange(held.rows)) if held is not table else _marked(table, test)
     known = decide_labels(table, labels, rows, read_task(task) if isinstance(task, str) else task)
-    kind = task_of(task, read_labels(table, known, rows), torch.empty(0))
+    y, test_y = read_labels(table, known), read_labels(held, known)
+    kind = task_of(task, y, torch.empty(0))
     if test is None:
-        rows, test_rows = _held_out(table, read_labels(table, known, rows), kind, share)
+        rows, test_rows = _held_out(table, y, kind, share)
     encoding = decide_encoding(
         table, inputs, rows, categorical, options.get("normalise", True) not in (False, "off"), categories=categories,
         empty=empty, unseen=unseen,
     )  # fmt: skip
     x, test_x = encode(table, encoding, rows), encode(held, encoding, test_rows, "the test data")
-    y, test_y = read_labels(table, known, rows), read_labels(held, known, test_rows)
-    data = from_arrays(x, y, test_x, test_y, classes=known.outputs, name=name, task=kind, **options)
+    data = from_arrays(x, y[rows], test_x, test_y[test_rows], classes=known.outputs, name=name, task=kind, **options)
     data = replace(data, encoding=encoding)
     return data if client is None else _with_clients(data, client, (table, rows), (held, test_rows))
 

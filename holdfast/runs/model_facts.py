@@ -131,6 +131,21 @@ def read_model_facts(folder: Path) -> ModelFacts | None:
     return facts
 
 
+def check_encoding(folder: Path, stored: ModelFacts | None, federation: Federation) -> None:
+    """Refuse to resume a run whose table would be encoded in another way than when it was started.
+
+    Args:
+        folder: The run's folder.
+        stored: The facts that are stored there, if any.
+        federation: The clients and their data, as they are read now.
+    """
+    if stored is not None and stored.encoding != federation.data.encoding:
+        raise HoldfastError(
+            f"the table of the run in {folder} has changed since the run was started: restore it, or start over with "
+            "--overwrite"
+        )
+
+
 def _check(facts: ModelFacts) -> None:
     """Refuse values that no run writes."""
     kinds = [getattr(torch, i.dtype, None) for i in facts.inputs]

@@ -30,7 +30,7 @@ from holdfast.runs.folder import RunFolder
 from holdfast.runs.frozen_weights import check_frozen
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
-from holdfast.runs.model_facts import facts_of, read_model_facts
+from holdfast.runs.model_facts import check_encoding, facts_of, read_model_facts
 from holdfast.runs.provenance import commit, made_here
 from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.run_options import RunOptions
@@ -196,7 +196,9 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
         folder.describe(trainer.federation, trainer.net)
         return []
     folder.check_covered(trainer.config)
-    check_frozen(folder.path, read_model_facts(folder.path), trainer.net)
+    stored = read_model_facts(folder.path)
+    check_frozen(folder.path, stored, trainer.net)
+    check_encoding(folder.path, stored, trainer.federation)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
     if not folder.described:  # the run was killed before it was, or an earlier version started it
