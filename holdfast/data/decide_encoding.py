@@ -83,7 +83,7 @@ def _cells(table: Table, name: str, category: bool) -> Cells:
 def _numbers(table: Table, name: str, cells: Cells, rows: np.ndarray, scale: bool) -> EncodedColumn | None:
     """Decide on a column of numbers or booleans; None: it has one value."""
     values = cells.values[rows]
-    refuse_infinite(table, name, values, rows)
+    refuse_infinite(table, name, cells.values, np.arange(table.rows))
     _refuse_row_numbers(table, name, cells)
     missing = np.isnan(values)
     known = values[~missing]

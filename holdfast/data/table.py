@@ -98,13 +98,15 @@ def is_frame(x: object) -> bool:
 
 def refuse_duplicates(where: str, names: Sequence[str]) -> None:
     """Raise an error if two columns have the same name, or one has none."""
+    seen = set[str]()
     for i, name in enumerate(names):
         if not name:
             raise HoldfastError(
                 f"{where}: column {i} has no name: name it, or delete it; pandas writes an index so without index=False"
             )
-        if name in names[:i]:
+        if name in seen:
             raise HoldfastError(f"{where}: two columns are called {name!r}: rename one of them")
+        seen.add(name)
 
 
 def objects(values: Iterable[Any]) -> np.ndarray:
@@ -179,14 +181,14 @@ def refuse_odd_texts(table: Table, name: str, cells: Cells) -> None:
     others = {value for value in present if _numbers([value]) is None}
     if others and all(map(DECIMAL_COMMA.fullmatch, others)):
         raise HoldfastError(
-            f"{table.where}: column {name!r} has numbers with a decimal comma, such as {min(others)!r}: write them with "
-            "a point"
+            f"{table.where}: column {name!r} has numbers with a decimal comma, such as {min(others)!r}: write them "
+            "with a point"
         )
     if others and len(others) <= len(present) / 2:
         i = next(i for i, value in enumerate(cells.values) if value in others)
         raise HoldfastError(
-            f"{table.where}: column {name!r} has {cells.values[i]!r} in sample {i}, but most of its values are numbers: "
-            "correct it, or name the column in categorical"
+            f"{table.where}: column {name!r} has {cells.values[i]!r} in sample {i}, but most of its values are numbers"
+            ": correct it, or name the column in categorical"
         )
 
 

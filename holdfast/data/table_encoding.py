@@ -73,9 +73,10 @@ class TableEncoding:
 
     @property
     def features(self) -> list[str]:
-        """The names of the numbers of a sample, in order; with codes, those of ``numbers``."""
-        used = [column for column in self.columns if self.categories == ONEHOT or column.kind != CATEGORY]
-        return [feature for column in used for feature in column.features]
+        """The names of the numbers of a sample, in order; those of codes, which are columns, come last."""
+        coded = [column for column in self.columns if self.categories == CODES and column.kind == CATEGORY]
+        named = [feature for column in self.columns if column not in coded for feature in column.features]
+        return named + [column.name for column in coded]
 
 
 def encode(table: Table, encoding: TableEncoding, rows: np.ndarray | None = None, what: str = "the samples") -> Encoded:
