@@ -159,19 +159,25 @@ def is_missing(value: object) -> bool:
     )
 
 
-def _column(what: str, values: Any) -> np.ndarray:
-    """Return one value per sample; the shape [n, 1] that some libraries produce is accepted too."""
+def target_array(what: str, values: Any) -> np.ndarray:
+    """Return targets or groups as an array; objects, as pandas has them, become strings, booleans or numbers."""
     try:
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError as error:
         raise HoldfastError(
             f"{what} must be one value per sample, but its entries differ in shape; give a flat list"
         ) from error
+    if array.dtype.kind not in "OTf" or array.ndim == 0:
+        return array
+    _refuse_missing(what, array)
+    return array if array.dtype.kind == "f" else _of_one_type(what, array.reshape(-1)).reshape(array.shape)
+
+
+def _column(what: str, values: Any) -> np.ndarray:
+    """Return one value per sample; the shape [n, 1] that some libraries produce is accepted too."""
+    array = target_array(what, values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
-    if array.ndim == 1 and array.dtype.kind in "OTf":
-        _refuse_missing(what, array)
-        array = array if array.dtype.kind == "f" else _of_one_type(what, array)
     if array.ndim != 1 or array.dtype.kind not in "biufU":
         raise HoldfastError(
             f"{what} must be one value per sample, not {array.dtype} {list(array.shape)}; give a flat list"
@@ -180,11 +186,11 @@ def _column(what: str, values: Any) -> np.ndarray:
 
 
 def _refuse_missing(what: str, array: np.ndarray) -> None:
-    missing = np.isnan(array) if array.dtype.kind == "f" else np.array([is_missing(v) for v in array.tolist()], bool)
+    rows = array.reshape(len(array), -1) if len(array) else array
+    missing = np.isnan(rows) if array.dtype.kind == "f" else np.vectorize(is_missing, otypes=[bool])(rows)
     if missing.any():
-        raise HoldfastError(
-            f"{what} has no value in sample {int(missing.argmax())}; fill it in, or leave the sample out"
-        )
+        i = int(missing.any(1).argmax())
+        raise HoldfastError(f"{what} has no value in sample {i}; fill it in, or leave the sample out")
 
 
 def _of_one_type(what: str, array: np.ndarray) -> np.ndarray:
