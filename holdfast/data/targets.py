@@ -65,6 +65,14 @@ def _clearly_numbers(array: np.ndarray) -> bool:
     return True
 
 
+def whole(y: Any) -> Any:
+    """Return classes that are stored as real numbers as integers; anything else as it is."""
+    if not hasattr(y, "dtype") or "float" not in str(y.dtype):
+        return y
+    array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    return array.astype(np.int64) if np.isfinite(array).all() and (array == np.floor(array)).all() else y
+
+
 def stored_targets(what: str, y: Any, task: Task) -> Tensor:
     """Convert targets that are not classes to how the task stores them.
 
