@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.arrays import are_booleans, are_strings, labels, numbered, samples
+from holdfast.data.arrays import are_booleans, are_strings, labels, numbered, samples, target_array
 from holdfast.data.dataset import DataSet
 from holdfast.data.packed_inputs import InputField, is_several, pack
 from holdfast.data.prepare import hold_out_test, moments
@@ -118,7 +118,8 @@ def from_clients(
             part = samples(f"x of client {who}", x, channels)
             check_alike(f"x of client {who}", (part, ()), "the first", (xs[0] if xs else part, ()))
             xs.append(part)
-            ys.append(np.asarray(y).reshape(len(x)))
+            targets = target_array(f"y of client {who}", y)
+            ys.append(targets.reshape(len(x)) if targets.size == len(x) else targets)
             groups += [number] * len(x)
     if not xs:
         raise HoldfastError("no client has a sample; give at least one")
