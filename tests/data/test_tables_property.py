@@ -16,6 +16,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import DataSet, HoldfastError, from_csv, from_dataframe
+from holdfast.data.table import recognised
 from holdfast.data.table_files import read_csv
 
 # Cells as people write them: quotes, separators, line breaks, scripts of all kinds, and signs of missing values.
@@ -105,6 +106,22 @@ def test_any_cells_become_finite_numbers_or_one_line(path: Path, rows: list[tupl
         return
     assert bool(torch.isfinite(data.x).all())
     assert torch.equal(data.x, data.test_x)  # the same rows: encoded alike, nothing of them unseen
+
+
+@settings(max_examples=300)
+@given(st.lists(CELLS.map(str.strip), min_size=1, max_size=4))
+@example(["1_000", "2"])
+@example(["١", "2"])
+@example(["１２"])
+@example(["0x10"])
+@example(["-inf", "1e400"])
+def test_numbers_are_what_pandas_takes_for_numbers(cells: list[str]) -> None:
+    present = [cell for cell in cells if cell.lower() not in {"", "na", "n/a", "nan", "null", "none", "?"}]
+    wanted = pd.to_numeric(pd.Series(present, dtype=object), errors="coerce")
+    found = recognised(cells)
+    assert (found.kind == "number") == (bool(present) and not wanted.isna().any())
+    if found.kind == "number":
+        assert [value for value in found.values if value == value] == wanted.tolist()
 
 
 # Against pandas: numbers, categories and missing values encoded by another library.
