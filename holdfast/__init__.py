@@ -63,8 +63,8 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [  # noqa: RUF022 - as a reader meets them
     "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
     "DataSet", "from_arrays", "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client",
-    "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken",
-    "HoldfastError",
+    "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel",
+    "Regression", "NextToken", "HoldfastError",
 ]  # fmt: skip
 
 
