@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from holdfast.data.normalisation import PUBLISHED
 from holdfast.data.packed_inputs import InputField
 
 
@@ -23,7 +24,10 @@ class DataSet:
         classes: The class names.
         mean: The mean per channel or feature; empty: inputs are not normalised.
         std: The standard deviation per channel or feature.
+        normalise: Where mean and standard deviation come from: ``published``, ``federated`` (``federate`` computes
+            them), ``pooled`` or ``off``.
         groups: The client of every training sample, int64 [n], for data that is already federated.
+        clients: The names of the groups, by group number.
         fields: What the columns of ``x`` are, if a sample is several tensors.
     """
 
@@ -37,6 +41,8 @@ class DataSet:
     std: tuple[float, ...] = ()
     groups: Tensor | None = None
     fields: tuple[InputField, ...] = ()
+    normalise: str = PUBLISHED
+    clients: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         counts = f"{len(self.y)} training and {len(self.test_y)} test samples"

@@ -18,6 +18,8 @@ from holdfast.data.batch import Batch
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
+from holdfast.data.federated_moments import with_federated_moments
+from holdfast.data.given_clients import check_names, client_names, decide_clients
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
 
@@ -41,6 +43,7 @@ class Federation:
         leaks: Whether the public samples are the test samples.
         numbers: The samples' numbers in the whole data set, if only some samples are here.
         tokens: Whether integers reach the network as they are.
+        client_names: The names of the clients, if they have any.
     """
 
     data: DataSet
@@ -54,6 +57,7 @@ class Federation:
     numbers: Tensor | None = None
     tokens: bool = False
     augment_public: AugmentationSum | None = None
+    client_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -77,6 +81,10 @@ class Federation:
     def device(self) -> torch.device:
         """The device of the samples."""
         return self.data.x.device
+
+    def name_of(self, client: int) -> str:
+        """Return what to call a client: its name, or its number if it has none."""
+        return self.client_names[client] if self.client_names else str(client)
 
     @property
     def occupied(self) -> np.ndarray:
@@ -223,8 +231,8 @@ class Federation:
 
 def federate(
     data: DataSet,
-    split: str = "dirichlet(0.3)",
-    clients: int = 20,
+    split: str | None = None,
+    clients: int | None = None,
     seed: int = 0,
     public: float | str = 0.0,
     augment: bool | str = False,
@@ -234,9 +242,10 @@ def federate(
 
     Args:
         data: The data set, from ``load`` or from your own arrays.
-        split: How samples are dealt, such as ``iid``, ``dirichlet(0.3)`` or ``given``.
-        clients: The number of clients.
-        seed: The seed of the split.
+        split: How samples are dealt, such as ``iid``, ``dirichlet(0.3)`` or ``given``. By default ``given`` if the data
+            brings clients, otherwise ``dirichlet(0.3)``.
+        clients: The number of clients. By default those that the data brings if the split is ``given``, otherwise 20.
+        seed: The seed of the split, of its noise, and of what is held out.
         public: The fraction of every class that is held out for the server before the split; ``"test"`` makes the test
             samples public instead. That leaks the test set: parts refuse it unless ``allow_test_leak`` is set.
         augment: How to change training images at random: a sum such as ``"crop(4, padding=reflect)+flip(0.5)"``; True
@@ -249,6 +258,8 @@ def federate(
     """
     _check_data_set(data)
     refuse_bad_samples(data)
+    check_names(data.name, data.clients)
+    split, clients = decide_clients(data, split, clients)
     leaks, known = public == "test", len(data.y)
     if leaks:
         x, y = torch.cat([data.x, data.test_x]), torch.cat([data.y, data.test_y])
@@ -263,8 +274,10 @@ def federate(
     if dealt.noise is not None and (data.fields or data.x.dtype == torch.int64):
         raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
     private, shared = read_augmentations(data, augment, augment_public)
-    held = torch.from_numpy(held_out)
-    return Federation(data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared)
+    data, held, names = with_federated_moments(data, dealt), torch.from_numpy(held_out), client_names(data, split)
+    return Federation(
+        data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, client_names=names
+    )  # fmt: skip
 
 
 def read_augmentations(
