@@ -74,7 +74,7 @@ class Node:
         request = read_message(NodeRequest, message, {PUBLIC})
         context.state[PUBLIC] = arrays_of(message, PUBLIC)
         n, shape = [self._n(i) for i in self.clients], list(self.federation.shape)
-        names = [self.federation.name_of(i) for i in self.clients]
+        names = [self.federation.name_of(i) for i in self.clients] if self.federation.client_names else []
         return make_reply(message, Enrolment(request.ticket, self.clients, names, n, shape, self.federation.classes))
 
     def train(self, message: Message, context: Context) -> Message:
