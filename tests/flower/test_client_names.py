@@ -13,11 +13,13 @@ from helpers.commands import good
 from helpers.exact_errors import raises_exactly
 from helpers.flower_toys import MemoryGrid, about, on_grid
 from holdfast.cli.deploy import check_settings
+from holdfast.comparison.single_run import study_of_run
 from holdfast.flower.app import client_app, serve
 from holdfast.flower.messages import ENROL
 from holdfast.flower.node_data import declared_names, server_federation
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.method.config import Config
+from holdfast.reports.page_sections import split_text
 from holdfast.runs.folder import stored_names
 from holdfast.runs.run import run
 
@@ -148,3 +150,12 @@ def test_a_deployment_has_the_clients_of_its_data(data: str) -> None:
     assert "\nclients = 3 " in Path("own/pyproject.toml").read_text()
     assert 'clients="Hospital A"' in Path("own/README.md").read_text()
     assert "Hospital" not in Path("plain/README.md").read_text()
+
+
+def test_the_page_names_clients_whose_updates_were_left_out(data: str) -> None:
+    settings = {**SHORT, "data": data, "split": "given", "clients": 5, "cohort": 5}
+    grid = MemoryGrid(settings | {"method": "fedavg"}, 5, lambda q, r: None if about(q, 1, 2) else r)
+    grid.app = client_app(settings=settings | {"method": "fedavg"})
+    on_grid("fedavg", grid, nodes=5, **settings, out="here")
+    text = split_text(study_of_run(Path("here")))
+    assert text.endswith(" The update of client Charité was left out once: no reply within 0.3 s.")
