@@ -261,7 +261,7 @@ class Part(Named):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it asks of the model, as ``method/model_needs.py`` lists it: features, head, neurons, numbers."""
+        """What it asks, as ``method/model_needs.py`` lists it: features, head, neurons, numbers, classes."""
         return ()
 
     @property
@@ -324,7 +324,7 @@ class Part(Named):
         raise NotImplementedError
 
     def task_loss(self, c: Client, out: Out, batch: Batch) -> Tensor:
-        """Return the loss of a batch in place of the cross-entropy. At most one part.
+        """Return the loss of a batch in place of the task's own. At most one part.
 
         Args:
             c: The client.
