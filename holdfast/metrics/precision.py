@@ -12,7 +12,7 @@ from holdfast.tasks.task import CLASS, LABELS
 
 @dataclass(frozen=True)
 class Precision(Metric):
-    """``TP / (TP + FP)``: of two classes that of the second, the positive one; otherwise the mean of those that occur.
+    """``TP / (TP + FP)`` of the second of two classes, the positive one; otherwise the mean of those that occur.
 
     It is 0 for a class that is never predicted.
     """

@@ -12,7 +12,7 @@ from holdfast.tasks.task import CLASS, LABELS
 
 @dataclass(frozen=True)
 class Recall(Metric):
-    """``TP / (TP + FN)``: of two classes that of the second, the positive one; otherwise the mean of those that occur."""
+    """``TP / (TP + FN)`` of the second of two classes, the positive one; otherwise the mean of those that occur."""
 
     name = "recall"
     summary = "share of positives found; macro mean"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -107,7 +108,7 @@ def test_calibration_error_by_its_equation(found, bins):
     confidence, right = q.max(1).astype(np.float32), q.argmax(1) == y
     edges = torch.linspace(0, 1, bins + 1).numpy()
     expected = 0.0
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         inside = (confidence >= low) & ((confidence < high) | (high == 1))
         if inside.any():
             expected += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
