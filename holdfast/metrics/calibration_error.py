@@ -26,6 +26,7 @@ class CalibrationError(Metric):
     percent = True
     tasks = (CLASS,)
     package = TORCHMETRICS
+    on_request = True
 
     bins: int = param(15, "number of bins", low=1)
 

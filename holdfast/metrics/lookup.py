@@ -50,9 +50,9 @@ def read_metric(text: str | None, task: Task) -> Metric:
 
 
 def every_metric(task: Task) -> list[Metric]:
-    """Return all metrics that fit a task and whose packages are installed, its own default first."""
+    """Return the metrics of a finished run: all that fit its task and are installed, its own default first."""
     found = [metrics()[name]() for name in fitting(task)]
-    return [metric for metric in found if metric.installed()]
+    return [metric for metric in found if metric.installed() and not metric.on_request]
 
 
 def metric_text(metric: str | Callable[..., Any] | None) -> str | None:

@@ -28,6 +28,7 @@ class Metric(Named):
         percent: Whether it is shown as a percentage.
         tasks: What targets it fits, as ``Task.targets`` names them.
         package: The package that computes it, beside torch; empty: none.
+        on_request: Whether it is computed only if a run goes by it, since its package takes long to import.
     """
 
     summary: ClassVar[str] = ""
@@ -35,6 +36,7 @@ class Metric(Named):
     percent: ClassVar[bool] = False
     tasks: ClassVar[tuple[str, ...]] = ()
     package: ClassVar[str] = ""
+    on_request: ClassVar[bool] = False
 
     def compute(self, p: Predictions) -> float:
         """Return the figure; NaN where it is not defined."""

@@ -53,7 +53,7 @@ def usual_metrics(task: Task, metric: Metric | None = None) -> list[Metric]:
 
 
 def all_metrics(usual: Sequence[Metric], task: Task) -> list[Metric]:
-    """Return the metrics of every evaluation, and all others that fit the task and whose packages are installed."""
+    """Return the metrics of every evaluation, and the others of a finished run."""
     return list({m.name: m for m in (*every_metric(task), *usual)}.values())
 
 
