@@ -169,10 +169,8 @@ def test_with_nine_per_cent_of_positives_balanced_weights_beat_none():
 
 def test_what_cannot_be_weighted():
     numbers, balanced, twice = federation(RNG.normal(size=120)), {"class_weights": "balanced"}, {"pos_weight": 2.0}
-    one_class, positives = (
-        "class_weights needs one class per sample, but",
-        "pos_weight needs labels or two classes, but",
-    )
+    one_class = "class_weights needs one class per sample, but"
+    positives = "pos_weight needs labels or two classes, but"
     cases = [
         (numbers, balanced, f"{one_class} the task is regression: leave it out"),
         (federation(LABELS), balanced, f"{one_class} the task is multilabel: use --pos-weight balanced"),
@@ -201,8 +199,8 @@ def test_a_node_has_the_weights_of_all_clients():
 
 def test_nodes_with_their_own_data_need_a_number():
     config = Config(clients=2, class_weights="balanced")
-    message = "balanced weights count the clients' samples, which only the nodes have: give --pos-weight a number, or leave it out"
-    with raises_exactly(message):
+    message = "balanced weights count the clients' samples, which only the nodes have: "
+    with raises_exactly(message + "give --pos-weight a number, or leave it out"):
         server_federation((X, BINARY), None, config, 2)
     config = Config(clients=2, pos_weight=4.0)
     for fed in (server_federation((X, BINARY), None, config, 2), node_federation({1: (X, BINARY)}, config, 2)):
