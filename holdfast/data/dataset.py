@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from holdfast.data.packed_inputs import InputField
+
+if TYPE_CHECKING:
+    from holdfast.data.client_maker import ClientMaker
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class DataSet:
         std: The standard deviation per channel or feature.
         groups: The client of every training sample, int64 [n], for data that is already federated.
         fields: What the columns of ``x`` are, if a sample is several tensors.
+        on_demand: Makes the clients, if they are made when a round needs them; ``x`` and ``y`` are then an example.
     """
 
     name: str
@@ -37,7 +42,11 @@ class DataSet:
     std: tuple[float, ...] = ()
     groups: Tensor | None = None
     fields: tuple[InputField, ...] = ()
+    on_demand: ClientMaker | None = None
 
     def __repr__(self) -> str:
-        counts = f"{len(self.y)} training and {len(self.test_y)} test samples"
+        training = (
+            f"{len(self.y)} training" if self.on_demand is None else f"{self.on_demand.clients} clients on demand"
+        )
+        counts = f"{training} and {len(self.test_y)} test samples"
         return f"DataSet({self.name}: {counts} of shape {tuple(self.x.shape[1:])}, {len(self.classes)} classes)"

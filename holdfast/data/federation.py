@@ -15,6 +15,7 @@ from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
 from holdfast.data.augmentation_sum import AugmentationSum, read_augmentation
 from holdfast.data.batch import Batch
+from holdfast.data.client_maker import ClientMaker
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
@@ -22,6 +23,7 @@ from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
 
 NO_AUGMENTATION = AugmentationSum()
+GIVEN = "given"  # the split of clients that exist as such
 SAME = "same"  # public data is augmented as the clients' data where clients train on it
 
 
@@ -61,7 +63,12 @@ class Federation:
     @property
     def clients(self) -> int:
         """The number of clients."""
-        return len(self.deal.offsets) - 1
+        return len(self.deal.offsets) - 1 if self.on_demand is None else self.on_demand.clients
+
+    @property
+    def on_demand(self) -> ClientMaker | None:
+        """Makes the clients, if they are made when a round needs them; ``deal`` has none of them then."""
+        return self.data.on_demand
 
     @property
     def classes(self) -> int:
@@ -79,9 +86,9 @@ class Federation:
         return self.data.x.device
 
     @property
-    def occupied(self) -> np.ndarray:
+    def occupied(self) -> np.ndarray | range:
         """The clients that have samples; the others never join a cohort."""
-        return np.flatnonzero(self.deal.sizes)
+        return np.flatnonzero(self.deal.sizes) if self.on_demand is None else range(self.on_demand.clients)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Federation:
         """Return the same federation with its samples on a device and its inputs in a precision."""
@@ -101,6 +108,11 @@ class Federation:
         Returns:
             The smaller federation.
         """
+        if self.on_demand is not None:
+            raise HoldfastError(
+                f"the clients of {self.data.name} are made on demand, which works in a simulation on one machine only: "
+                "use --engine auto, or let every node bring its own data"
+            )
         owned = [self.deal.client(i) if i in set(clients) else self.deal.index[:0] for i in range(self.clients)]
         private = torch.from_numpy(np.concatenate(owned)).to(self.device)
         held_out = self.public if server else self.public[:0]
@@ -249,6 +261,11 @@ def federate(
     """
     _check_data_set(data)
     refuse_bad_samples(data)
+    if data.on_demand is not None:
+        _check_on_demand(data, data.on_demand, split, clients, public)
+        private, shared = read_augmentations(data, augment, augment_public)
+        nobody, nothing = Deal(np.empty(0, np.int64), np.zeros(1, np.int64)), torch.empty(0, dtype=torch.int64)
+        return Federation(data, nobody, GIVEN, seed, nothing, private, augment_public=shared)
     leaks, known = public == "test", len(data.y)
     if leaks:
         x, y = torch.cat([data.x, data.test_x]), torch.cat([data.y, data.test_y])
@@ -312,6 +329,22 @@ def _check_data_set(data: object) -> None:
     if not isinstance(data, DataSet):
         kind = type(data).__name__
         raise HoldfastError(f"federate needs a data set, not a {kind}; use load('digits') or from_arrays(x, y)")
+
+
+def _check_on_demand(
+    data: DataSet, maker: ClientMaker, split: str | None, clients: int | None, public: float | str
+) -> None:
+    """Raise an error for what cannot be decided about clients that are made on demand."""
+    if split not in (None, GIVEN):
+        raise HoldfastError(
+            f"the clients of {data.name} are made on demand, so its split is given, not {split}: use it"
+        )
+    if clients not in (None, maker.clients):
+        raise HoldfastError(f"{data.name} has {maker.clients} clients, not {clients}: leave out clients")
+    if public:
+        raise HoldfastError(
+            f"the clients of {data.name} are made on demand, and no public data can be held out of them: leave out public"
+        )
 
 
 def refuse_bad_samples(data: DataSet) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,26 +81,40 @@ def from_arrays(
         data = _with_test_set(data, share)
     if not normalise or fields:
         return data
-    return _normalised(data, tuple(map(float, mean)), tuple(map(float, std)))
+    return with_moments(data, tuple(map(float, mean)), tuple(map(float, std)))
 
 
 def from_clients(
-    clients: Sequence[tuple[Any, Any]] | Mapping[Any, tuple[Any, Any]],
+    given: Sequence[tuple[Any, Any]] | Mapping[Any, tuple[Any, Any]] | Callable[[int], tuple[Any, Any]],
+    /,
     test: tuple[Any, Any] | None = None,
+    *,
+    clients: int | None = None,
     **options: Any,
 ) -> DataSet:
     """Make a data set that is already divided among clients. Use it with the split ``given``.
 
     Args:
-        clients: The inputs and labels of each client, as a list or as a mapping by name. Client ``i`` of the list, or
-            of the mapping in its order, is group ``i``; it may be empty.
-        test: The inputs and labels of a common test set; without it a fixed share of every class is held out.
-        options: Those of ``from_arrays``.
+        given: The inputs and labels of each client, as a list or as a mapping by name. Client ``i`` of the list, or
+            of the mapping in its order, is group ``i``; it may be empty. Or a function that returns the inputs and
+            labels of client ``i``, and the same whenever it is called: clients are then made when a round draws them,
+            while the round before it is trained, and none is kept.
+        test: The inputs and labels of a common test set; without it a fixed share of every class is held out. Clients
+            that a function makes need it.
+        clients: The number of clients that a function makes.
+        options: Those of ``from_arrays``, except that a function makes no ``groups``; it may have ``threads``, how many
+            clients are made at the same time. Mean and standard deviation are by default those of 100 clients then.
 
     Returns:
         The checked data set.
     """
-    pairs = clients.items() if isinstance(clients, Mapping) else enumerate(clients)
+    if callable(given):
+        from holdfast.data.on_demand import clients_on_demand  # which imports this module
+
+        return clients_on_demand(given, test, clients, **options)
+    if clients not in (None, len(given)):
+        raise HoldfastError(f"there are {len(given)} clients, not {clients}: leave out clients")
+    pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
     channels = options.pop("channels", "auto")
     xs: list[Tensor] = []
     ys: list[np.ndarray] = []
@@ -195,7 +209,8 @@ def _with_test_set(data: DataSet, share: float) -> DataSet:
     return replace(data, x=x[kept], y=y[kept], test_x=x[held], test_y=y[held], groups=groups)
 
 
-def _normalised(data: DataSet, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
+def with_moments(data: DataSet, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
+    """Return a data set that is normalised by a mean and standard deviation, or by those of its training samples."""
     x = data.x[:, None] if data.x.dim() == 3 else data.x  # a series or a grey image: one mean for all of it
     if not mean and not std:
         mean, std = moments(x)
