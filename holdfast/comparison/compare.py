@@ -210,7 +210,7 @@ def python_objects(data: DataSet | str | None, model: nn.Module | Factory | str 
 def facts_of(federation: Federation) -> DataFacts:
     """Return the classes, and the samples per client and class unless there are too many clients."""
     counts = None
-    if federation.clients <= LISTED:
+    if federation.clients <= LISTED and federation.on_demand is None:
         labels = federation.data.y.cpu().numpy()
         counts = federation.deal.counts(labels, federation.classes).tolist()
     return DataFacts(list(federation.data.classes), counts)

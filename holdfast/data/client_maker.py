@@ -50,9 +50,9 @@ class ClientMaker:
     def client(self, i: int) -> tuple[Tensor, Tensor]:
         """Make a client; whatever is wrong with it is an error that names it."""
         try:
-            made = self.make(i)
-        except HoldfastError:
-            raise
+            made: Any = self.make(i)
+        except HoldfastError as error:
+            raise HoldfastError(f"client {i}: {error}") from error
         except Exception as error:
             raise failure(f"client {i}: the function that makes clients", error) from error
         if not isinstance(made, (tuple, list)) or len(made) != 2:

@@ -90,6 +90,13 @@ class Federation:
         """The clients that have samples; the others never join a cohort."""
         return np.flatnonzero(self.deal.sizes) if self.on_demand is None else range(self.on_demand.clients)
 
+    def need_all_clients(self, what: str, remedy: str = "leave it out") -> None:
+        """Raise an error for what needs the samples of every client, if clients are made on demand."""
+        if self.on_demand is not None:
+            raise HoldfastError(
+                f"{what} needs the samples of every client, but those of {self.data.name} are made on demand: {remedy}"
+            )
+
     def to(self, device: torch.device, dtype: torch.dtype) -> Federation:
         """Return the same federation with its samples on a device and its inputs in a precision."""
         d = self.data
@@ -108,11 +115,7 @@ class Federation:
         Returns:
             The smaller federation.
         """
-        if self.on_demand is not None:
-            raise HoldfastError(
-                f"the clients of {self.data.name} are made on demand, which works in a simulation on one machine only: "
-                "use --engine auto, or let every node bring its own data"
-            )
+        self.need_all_clients("a federation of several machines", "let every node bring its own data")
         owned = [self.deal.client(i) if i in set(clients) else self.deal.index[:0] for i in range(self.clients)]
         private = torch.from_numpy(np.concatenate(owned)).to(self.device)
         held_out = self.public if server else self.public[:0]
@@ -262,10 +265,13 @@ def federate(
     _check_data_set(data)
     refuse_bad_samples(data)
     if data.on_demand is not None:
-        _check_on_demand(data, data.on_demand, split, clients, public)
+        _check_on_demand(data, data.on_demand, split, clients)
         private, shared = read_augmentations(data, augment, augment_public)
         nobody, nothing = Deal(np.empty(0, np.int64), np.zeros(1, np.int64)), torch.empty(0, dtype=torch.int64)
-        return Federation(data, nobody, GIVEN, seed, nothing, private, augment_public=shared)
+        made = Federation(data, nobody, GIVEN, seed, nothing, private, augment_public=shared)
+        if public:
+            made.need_all_clients("public data")
+        return made
     leaks, known = public == "test", len(data.y)
     if leaks:
         x, y = torch.cat([data.x, data.test_x]), torch.cat([data.y, data.test_y])
@@ -331,20 +337,12 @@ def _check_data_set(data: object) -> None:
         raise HoldfastError(f"federate needs a data set, not a {kind}; use load('digits') or from_arrays(x, y)")
 
 
-def _check_on_demand(
-    data: DataSet, maker: ClientMaker, split: str | None, clients: int | None, public: float | str
-) -> None:
-    """Raise an error for what cannot be decided about clients that are made on demand."""
+def _check_on_demand(data: DataSet, maker: ClientMaker, split: str | None, clients: int | None) -> None:
+    """Raise an error for another split or number of clients than those that are made on demand."""
     if split not in (None, GIVEN):
-        raise HoldfastError(
-            f"the clients of {data.name} are made on demand, so its split is given, not {split}: use it"
-        )
+        raise HoldfastError(f"the clients of {data.name} are made on demand, not dealt by {split}: use the split given")
     if clients not in (None, maker.clients):
         raise HoldfastError(f"{data.name} has {maker.clients} clients, not {clients}: leave out clients")
-    if public:
-        raise HoldfastError(
-            f"the clients of {data.name} are made on demand, and no public data can be held out of them: leave out public"
-        )
 
 
 def refuse_bad_samples(data: DataSet) -> None:

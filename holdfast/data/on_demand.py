@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,14 +85,11 @@ def clients_on_demand(
     """
     if test is None:
         raise HoldfastError("clients made on demand need a common test set: give test=(x, y)")
-    clients = clients if clients is not None else len(make) if hasattr(make, "__len__") else 0
-    if not isinstance(clients, int) or clients < 1 or threads < 1:
-        bad = (
-            f"threads must be at least 1, not {threads}"
-            if threads < 1
-            else f"clients must be at least 1, not {clients}"
-        )
-        raise HoldfastError(f"{bad}: give the number of clients that the function makes, such as clients=1000")
+    clients = len(make) if clients is None and isinstance(make, Sized) else clients
+    for what, count in (("clients", clients), ("threads", threads)):
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise HoldfastError(f"{what} must be a whole number of at least 1, not {count}: set it, as {what}=1000")
+    assert clients is not None
     held = from_arrays(*test, *test, classes=classes, name=name, channels=channels, normalise=False)
     reader = ClientReader(channels, (held.test_x, held.fields), held.classes)
     maker = ClientMaker(make, clients, reader, threads)

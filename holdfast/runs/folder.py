@@ -94,7 +94,7 @@ class RunFolder:
         from holdfast.runs.model_facts import facts_of, to_text
 
         found: dict[str, Any] = {"classes": list(federation.data.classes)}
-        if federation.clients <= LISTED:
+        if federation.clients <= LISTED and federation.on_demand is None:
             found["counts"] = federation.deal.counts(federation.data.y.cpu().numpy(), federation.classes).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")
         facts = replace(facts_of(federation, net.module), frozen=frozen_checksum(net))

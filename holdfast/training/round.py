@@ -58,7 +58,7 @@ class Trainer(ABC):
     def drawable(self) -> np.ndarray | range:
         """Return the clients that may be drawn now."""
 
-    def load(self, t: int) -> None:
+    def load(self, t: int) -> None:  # noqa: B027 - most trainers have everything
         """Get what the clients of round ``t`` need; by default nothing."""
 
     @abstractmethod
