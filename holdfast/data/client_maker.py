@@ -18,6 +18,7 @@ from holdfast.data.deal import CohortDeal
 
 Make = Callable[[int], tuple[Any, Any]]  # the number of a client -> its inputs and labels
 Read = Callable[[str, Any, Any], tuple[Tensor, Tensor]]  # whose, inputs, labels -> checked tensors
+SOME = 100  # clients whose samples set the scale of inputs and targets
 REMEMBERED = 2**16  # clients whose checksum is kept, to notice that one has changed
 
 
@@ -73,6 +74,11 @@ class ClientMaker:
         return CohortSamples(
             torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]), CohortDeal(ids, offsets)
         )
+
+    def some(self) -> CohortSamples:
+        """Make the clients by which the scale of inputs and targets is set: all, or 100 at random, always the same."""
+        chosen = np.random.default_rng(0).choice(self.clients, min(self.clients, SOME), replace=False)
+        return self.cohort(np.sort(chosen))
 
     def _check_unchanged(self, i: int, x: Tensor, y: Tensor) -> None:
         """Raise an error if a client is not what it was. Labels and two samples are compared, for clients of late."""

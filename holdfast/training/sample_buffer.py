@@ -24,7 +24,9 @@ class SampleBuffer:
     """
 
     def __init__(self, federation: Federation) -> None:
-        self.federation, self.most = federation, len(federation.data.y)
+        data = federation.data
+        own = replace(data, x=data.x.clone(), y=data.y.clone())  # the example belongs to the data set
+        self.federation, self.most = replace(federation, data=own), len(data.y)
 
     def put(self, cohort: CohortSamples) -> bool:
         """Write the samples of a cohort; return whether that took new memory or found a larger client than before."""

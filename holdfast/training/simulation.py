@@ -26,8 +26,8 @@ from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_states import ClientStates
+from holdfast.training.evaluation import Score, evaluate, on_mix
 from holdfast.training.local_epochs import draw_epochs
-from holdfast.training.metrics import Score, evaluate, on_mix
 from holdfast.training.prefetch import Prefetcher
 from holdfast.training.round import Trainer
 from holdfast.training.sample_buffer import SampleBuffer
@@ -40,7 +40,7 @@ class Holdings(NamedTuple):
     """Who holds which samples of the federation's data, as far as they are in memory."""
 
     deal: Deal | CohortDeal
-    labels: np.ndarray  # of every sample
+    strata: np.ndarray  # the group of every sample by its target
 
 
 class PreparedGroup(NamedTuple):
@@ -65,8 +65,7 @@ class Simulation(Trainer):
         super().__init__(config, method, federation, net)
         self.clients = ClientStates(method, net, make_store(config.states, net.device))
         self.occupied = federation.occupied
-        labels = federation.data.y.cpu().numpy().copy()  # a tensor's memory may move, as to another process
-        self.held = Holdings(federation.deal, labels)
+        self.held = Holdings(federation.deal, federation.strata)
         self.buffer = None if federation.on_demand is None else SampleBuffer(federation)
         require_samples(federation)
         device = net.device.type
@@ -117,10 +116,13 @@ class Simulation(Trainer):
         if samples is None or self.buffer is None:
             return
         grown = self.buffer.put(samples)
-        self.held = Holdings(samples.deal, samples.y.numpy())
+        self.held = self._holdings(samples)
         self.federation = self.buffer.federation
         if grown:
             self._build_engines()
+
+    def _holdings(self, samples: CohortSamples) -> Holdings:
+        return Holdings(samples.deal, self.federation.strata_of(samples.y)[0])
 
     def slices(self, ids: np.ndarray) -> list[np.ndarray]:
         """Return groups of clients that fit in memory; those of a group take about the same number of steps."""
@@ -187,8 +189,9 @@ class Simulation(Trainer):
         for row, samples in zip(index, lists, strict=True):
             row[: len(samples)] = samples
         valid = np.arange(index.shape[1]) < sizes[:, None]
-        y = np.where(valid, held.labels[index], fed.classes) + np.arange(len(ids))[:, None] * (fed.classes + 1)
-        counts = np.bincount(y.ravel(), minlength=len(ids) * (fed.classes + 1)).reshape(len(ids), -1)[:, :-1]
+        groups = len(fed.strata_names)
+        y = np.where(valid, held.strata[index], groups) + np.arange(len(ids))[:, None] * (groups + 1)
+        counts = np.bincount(y.ravel(), minlength=len(ids) * (groups + 1)).reshape(len(ids), -1)[:, :-1]
         n = torch.from_numpy(sizes)
         steps = (n + self.config.batch - 1) // self.config.batch
         S, K = steps, steps * self.config.passes
@@ -225,9 +228,9 @@ class Simulation(Trainer):
 
     def _upcoming(self, t: int) -> PreparedRound:
         """Return the groups of the cohort that round ``t`` draws, with their batches."""
-        drawn, maker = draw(self.config, self.occupied, t), self.federation.on_demand
-        samples = None if maker is None else maker.cohort(drawn)
-        held = self.held if samples is None else Holdings(samples.deal, samples.y.numpy())
+        drawn = draw(self.config, self.occupied, t)
+        samples = None if self.buffer is None else self.federation.make_clients(drawn)
+        held = self.held if samples is None else self._holdings(samples)
         groups = [(ids, self._info_in_round(t, ids, held)) for ids in self._groups(drawn, held)]
         return PreparedRound([PreparedGroup(ids, info, self.plan(info, t, 0)) for ids, info in groups], samples)
 
