@@ -21,8 +21,10 @@ from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
+from holdfast.data.targets import with_task
 from holdfast.data.validation import CLIENTS, POOL, hold_out_of_clients, pooled_validation
-from holdfast.tasks.task import NUMBERS
+from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task import NUMBERS, Task
 
 NO_AUGMENTATION = AugmentationSum()
 GIVEN = "given"  # the split of clients that exist as such
@@ -320,6 +322,7 @@ def federate(
     augment_public: bool | str = SAME,
     validation: float = 0.0,
     validation_from: str = CLIENTS,
+    task: str | Task | None = None,
 ) -> Federation:
     """Deal a data set to clients.
 
@@ -337,19 +340,18 @@ def federate(
         validation: The fraction of training samples to hold out, by which a run chooses.
         validation_from: Whether this fraction is taken from every client (``"clients"``) or, before the split, from the
             whole data set (``"pool"``).
+        task: What is predicted, if it is not what the data set says.
 
     Returns:
         The federation, on the CPU.
     """
     _check_data_set(data)
+    if task is not None:
+        data = with_task(data, read_task(task) if isinstance(task, str) else task)
     refuse_bad_samples(data)
     if data.on_demand is not None:
         _check_on_demand(data, data.on_demand, split, clients)
-        private, shared = read_augmentations(data, augment, augment_public)
-        nobody, nothing = Deal(np.empty(0, np.int64), np.zeros(1, np.int64)), torch.empty(0, dtype=torch.int64)
-        made = Federation(
-            _standardised_by_some(data, data.on_demand), nobody, GIVEN, seed, nothing, private, augment_public=shared
-        )
+        made = _federation_on_demand(data, data.on_demand, seed, *read_augmentations(data, augment, augment_public))
         for what, asked in (("public data", public), ("validation", validation)):
             if asked:
                 made.need_all_clients(what)
@@ -385,13 +387,17 @@ def standardised(data: DataSet, deal: Deal) -> DataSet:
     return replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
 
 
-def _standardised_by_some(data: DataSet, maker: ClientMaker) -> DataSet:
-    """Do the same by the scale of some clients' samples, if the others are made on demand."""
+def _federation_on_demand(
+    data: DataSet, maker: ClientMaker, seed: int, augment: AugmentationSum, augment_public: AugmentationSum | None
+) -> Federation:
+    """Return a federation whose clients are made on demand; numbers to predict get the scale of some of them."""
     task = data.task
     if task.targets == NUMBERS:
         seen = maker.some().y
         task = task.standardised(seen, torch.arange(len(seen)))
-    return replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+    data = replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+    nobody, nothing = Deal(np.empty(0, np.int64), np.zeros(1, np.int64)), torch.empty(0, dtype=torch.int64)
+    return Federation(data, nobody, GIVEN, seed, nothing, augment, augment_public=augment_public)
 
 
 def read_augmentations(
