@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError
     from holdfast.core.params import param
     from holdfast.data.batch import Batch
+    from holdfast.data.client_files import client_files
     from holdfast.data.dataset import DataSet
     from holdfast.data.federation import Federation, federate
     from holdfast.data.sources import load
@@ -32,6 +33,7 @@ _HOMES = {
     "holdfast.comparison.compare": ("Comparison", "compare"),
     "holdfast.method.config": ("Config",),
     "holdfast.data.batch": ("Batch",),
+    "holdfast.data.client_files": ("client_files",),
     "holdfast.data.dataset": ("DataSet",),
     "holdfast.data.federation": ("Federation", "federate"),
     "holdfast.data.sources": ("load",),
@@ -52,8 +54,8 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
     "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
-    "DataSet", "from_arrays", "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client",
-    "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "HoldfastError",
+    "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset", "from_huggingface", "Method", "Part",
+    "param", "Client", "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "HoldfastError",
 ]  # fmt: skip
 
 

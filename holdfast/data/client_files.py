@@ -85,22 +85,24 @@ def _tensors(path: Path, label: str) -> Pair:
 
 
 def _table(path: Path, label: str) -> Pair:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        names, *rows = [row for row in csv.reader(file) if row] or [[]]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            names, *rows = [row for row in csv.reader(file) if row] or [[]]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise HoldfastError(f"{path} is not a CSV file in UTF-8: convert it") from error
+    if not names:
+        raise HoldfastError(f"{path} is empty: give a line of names and a line per sample")
     if label not in names:
         raise HoldfastError(f"{path} has the columns {', '.join(names)}, but no {label}: name the labels with label=")
     at = names.index(label)
-    y = [row[at] for row in rows]
+    if any(len(row) != len(names) for row in rows):
+        raise HoldfastError(f"{path} has lines of different lengths: give a value for each of {len(names)} columns")
+    y = [row.pop(at) for row in rows]
     try:
-        x = np.array([row[:at] + row[at + 1 :] for row in rows], dtype=np.float64)
+        x = np.array(rows, dtype=np.float64)
     except ValueError as error:
-        raise HoldfastError(f"{path} has {_reason(error)}: give numbers, the same count in every line") from error
-    return x, [int(v) for v in y] if all(v.lstrip("-").isdigit() for v in y) else y
-
-
-def _reason(error: ValueError) -> str:
-    text = str(error)
-    return text.partition(": ")[2] + " among its inputs" if ": " in text else "lines of different lengths"
+        raise HoldfastError(f"{path}: {' '.join(str(error).split())}; give numbers beside the labels") from error
+    return x, [int(v) for v in y] if all(v.lstrip("-").isdecimal() for v in y) else y
 
 
 READERS: dict[str, Callable[[Path, str], Pair]] = {".npz": _archive, ".pt": _tensors, ".csv": _table}

@@ -57,8 +57,8 @@ class ClientMaker:
         except Exception as error:
             raise failure(f"client {i}: the function that makes clients", error) from error
         if not isinstance(made, (tuple, list)) or len(made) != 2:
-            kind = f"{len(made)} values" if isinstance(made, (tuple, list)) else f"a {type(made).__name__}"
-            raise HoldfastError(f"client {i} is {kind}, expected a pair (x, y): return one from the function")
+            kind = f"{len(made)} values" if isinstance(made, (tuple, list)) else f"of type {type(made).__name__}"
+            raise HoldfastError(f"client {i} is {kind}, expected a pair: return (x, y) from the function")
         x, y = self.read(f"client {i}", *made)
         self._check_unchanged(i, x, y)
         return x, y

@@ -43,6 +43,11 @@ class ClientReader:
         inputs = read_inputs(f"x of {who}", x, self.channels)
         check_alike(f"x of {who}", inputs, "the test data", self.like)
         targets = self._targets(f"y of {who}", y)
+        if self.task.has_classes and int(targets.max()) >= len(self.classes):
+            raise HoldfastError(
+                f"{who} has the label {int(targets.max())}, expected 0 to {len(self.classes) - 1}: name all classes with "
+                "classes="
+            )
         self.task.check(f"the labels of {who}", targets, len(self.classes))
         if len(targets) != len(inputs[0]):
             raise HoldfastError(f"{who} has {len(inputs[0])} inputs and {len(targets)} labels: give one per sample")
