@@ -45,8 +45,8 @@ class ClientReader:
         targets = self._targets(f"y of {who}", y)
         if self.task.has_classes and int(targets.max()) >= len(self.classes):
             raise HoldfastError(
-                f"{who} has the label {int(targets.max())}, expected 0 to {len(self.classes) - 1}: name all classes with "
-                "classes="
+                f"{who} has the label {int(targets.max())}, expected 0 to {len(self.classes) - 1}: name all classes "
+                "with classes="
             )
         self.task.check(f"the labels of {who}", targets, len(self.classes))
         if len(targets) != len(inputs[0]):
