@@ -211,9 +211,8 @@ def facts_of(federation: Federation) -> DataFacts:
     """Return the classes, and the samples per client and class unless there are too many clients."""
     counts = None
     if federation.clients <= LISTED and federation.on_demand is None:
-        labels = federation.data.y.cpu().numpy()
-        counts = federation.deal.counts(labels, federation.classes).tolist()
-    return DataFacts(list(federation.data.classes), counts)
+        counts = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
+    return DataFacts(list(federation.strata_names), counts)
 
 
 def check_numbers(jobs: int, targets: Sequence[float] | None) -> None:
