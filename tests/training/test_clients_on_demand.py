@@ -238,7 +238,8 @@ def test_only_the_cohort_and_the_next_one_are_made():
     made.clear()
     stopped = holdfast.run("fedavg", federation, **SETTINGS, stop=lambda: True)
     later = draw(Config(clients=10**6, cohort=4), range(10**6), 2).tolist()
-    assert made[: 4 + len(made[4:])] == [*stopped.history[0].cohort, *later][: len(made)]
+    so_far = list(made)  # the thread may still be at it
+    assert so_far == [*stopped.history[0].cohort, *later][: len(so_far)]
 
 
 def test_the_next_cohort_is_made_by_another_thread_and_the_last_round_makes_none():
