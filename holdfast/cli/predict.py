@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @click.command("predict")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--data", type=click.Path(path_type=Path), required=True,
-              help="samples: a .npy, .npz, .csv or .parquet file, a .txt file with a text per line, an image, or a folder "
-              "of images")  # fmt: skip
+              help="samples: a .npy, .npz, .csv or .parquet file, a .txt file with a text per line, an image, or a "
+              "folder of images")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="CSV file to write  [default: standard output]")
 def command(run: Path, data: Path, out: Path | None) -> None:
     """Predict the classes of new samples with the model in the folder RUN, finished or not.

@@ -140,9 +140,24 @@ def check_together(
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
+    for what in asking_everybody(config, method, net):
+        federation.need_all_clients(what)
     check_choices(config, method, federation)
     method.check(config, net, federation)
     return method, federation, net
+
+
+def asking_everybody(config: Config, method: Method, net: Net) -> list[str]:
+    """Return the parts and settings that look at every client, whoever is drawn."""
+    settings = {
+        "personal": config.personal > 0,
+        "batchnorm = local": bool(net.kept_at_clients()),
+        "engine = flower": config.engine == "flower",
+        "client_eval": config.client_eval,
+        "class_weights = balanced": config.class_weights == "balanced",
+        "pos_weight = balanced": config.pos_weight == "balanced",
+    }
+    return [p.name for p in method.filling("survey")] + [name for name, used in settings.items() if used]
 
 
 def check_choices(config: Config, method: Method, federation: Federation) -> None:
