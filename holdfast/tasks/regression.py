@@ -37,13 +37,19 @@ class Regression(Task):
         return (outputs - y.to(outputs.dtype)).square().mean(1)
 
     def judge(self, outputs: Tensor, y: Tensor) -> Judged:
-        return Judged(self._in_units(y), self.loss(outputs, y), self._in_units(outputs), None)
+        return Judged(self.in_units(y), self.loss(outputs, y), self.in_units(outputs), None)
+
+    def in_units(self, values: Tensor) -> Tensor:
+        if not self.mean:
+            return values
+        mean, std = (torch.tensor(v, dtype=torch.float64, device=values.device) for v in (self.mean, self.std))
+        return values.double() * std + mean
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        return self._in_units(outputs)
+        return outputs
 
     def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
-        first = self._in_units(torch.from_numpy(y)).double().numpy()[:, 0]
+        first = self.in_units(torch.from_numpy(y)).double().numpy()[:, 0]
         edges = np.unique(np.quantile(first, np.arange(1, GROUPS) / GROUPS)) if len(first) else first
         groups = np.searchsorted(edges, first, side="right").astype(np.int64)
         ends = [f"{edge:.4g}" for edge in edges]
@@ -69,9 +75,3 @@ class Regression(Task):
             return y
         mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
         return ((y.double() - mean) / std).to(y.dtype)
-
-    def _in_units(self, values: Tensor) -> Tensor:
-        if not self.mean:
-            return values
-        mean, std = (torch.tensor(v, dtype=torch.float64, device=values.device) for v in (self.mean, self.std))
-        return values.double() * std + mean

@@ -83,7 +83,7 @@ def test_a_comparison_is_its_runs(tmp_path: Path):
             method, seed = entry["method"], run[-1]
             good("run", method, *TINY, "--seed", seed, "--out", str(alone), "--quiet")
             assert facts(alone) == facts(Path("here") / run), "a comparison's run is an ordinary run"
-            assert lines(alone)[-1]["test_accuracy"] == final
+            assert lines(alone)[-1]["test"]["accuracy"] == final
             summary = json.loads((alone / "summary.json").read_text())
             assert summary["accuracy_by_class"] == by_class
     gaps = [a - b for a, b in zip(*(e["accuracy"]["final"]["values"] for e in (second, first)), strict=True)]
@@ -283,7 +283,7 @@ def test_a_row_of_the_live_table_is_a_line_at_80_columns(tmp_path: Path):
     table.close()
     for task in tasks:
         table.rows[task.row].accuracy[0] = 0.5
-        table.round(task, RoundRecord(149, 0.716, 1.0, 1.0, 0.1, 1, 1, [0]))
+        table.round(task, RoundRecord(149, 1.0, 0.1, 1, 1, [0], {"accuracy": 0.716}))
     console.file.truncate(0)
     console.print(table.view())
     told = [line for line in console.file.getvalue().splitlines() if "seed" in line]
@@ -483,7 +483,7 @@ def test_sweep_values_that_nearly_agree_stay_distinct():
     assert [e["label"] for e in said.json["entries"]] == ["fedavg, lr=0.1", "fedavg, lr=0.10000002"]
     for entry in said.json["entries"]:
         (run,) = entry["runs"]
-        assert entry["curves"]["test_loss"] == [[line["test_loss"] for line in lines(Path("here") / run)]]
+        assert entry["curves"]["test_loss"] == [[line["test"]["loss"] for line in lines(Path("here") / run)]]
     first, second = (e["curves"]["test_loss"] for e in said.json["entries"])
     assert first != second
     header = (Path("here") / "compare.csv").read_text().splitlines()[0].split(",")

@@ -96,8 +96,8 @@ def test_a_run(ran: Path) -> None:
     assert page == ran / "report.html"
     found = read(page)
     summary = json.loads((ran / "summary.json").read_text())
-    assert percent(summary["final_accuracy"]) in found.text
-    assert percent(summary["best_accuracy"]) in found.text
+    assert percent(summary["final"]) in found.text
+    assert percent(summary["best"]) in found.text
     assert "dirichlet(0.2) over 20 clients" in found.text
     assert "each seed's ratio" not in found.text
     for measure in MEASURES:
@@ -354,7 +354,7 @@ def test_a_comparison_that_is_not_finished(tmp_path: Path) -> None:
     )
     curves = {line.label: line for line in charts.accuracy(made)[0].series}
     history = {
-        (m, s): [line["test_accuracy"] for line in lines(folder / m / f"seed-{s}")]
+        (m, s): [line["test"]["accuracy"] for line in lines(folder / m / f"seed-{s}")]
         for m, s in (("fedavg", 0), ("fedavg", 1), ("fedbug-0.4", 0), ("fedbug-0.4", 1), ("scaffold", 0))
     }
     for label, name in {"fedavg": "fedavg", "fedbug(0.4)": "fedbug-0.4", "scaffold": "scaffold"}.items():
@@ -442,10 +442,10 @@ def test_large_federations_have_no_heat_map(tmp_path: Path) -> None:
 def test_the_targets_of_a_run_are_those_it_reached(ran: Path) -> None:
     found = study_of_run(ran)
     history = lines(ran)
-    assert found.targets == [t for t in TARGETS if max(r["test_accuracy"] for r in history) >= t]
+    assert found.targets == [t for t in TARGETS if max(r["test"]["accuracy"] for r in history) >= t]
     assert found.targets
     for target in found.entries[0].targets:
-        first = next(i for i, r in enumerate(history) if r["test_accuracy"] >= target.target)
+        first = next(i for i, r in enumerate(history) if r["test"]["accuracy"] >= target.target)
         assert target.rounds == [history[first]["round"]]
         assert target.seconds == [pytest.approx(sum(r["seconds"] for r in history[: first + 1]))]
         assert target.bytes == [sum(r["upload_bytes"] + r["download_bytes"] for r in history[: first + 1])]
