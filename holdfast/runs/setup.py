@@ -103,7 +103,7 @@ def deal(config: Config, data: DataSet | None = None) -> Federation:
     c = config
     return federate(
         data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
-        c.task,
+        c.task, c.client_test if c.client_eval else 0.0,
     )  # fmt: skip
 
 

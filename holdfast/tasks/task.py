@@ -90,6 +90,10 @@ class Task(Named):
         """Return the axes of an output between the samples and the outputs; by default there are none."""
         return ()
 
+    def items(self, y: Tensor) -> Tensor:
+        """Return how many items ``judge`` makes of every sample, int64 [n]; by default one."""
+        return torch.ones(len(y), dtype=torch.int64, device=y.device)
+
     def blank(self, samples: int, positions: Sequence[int], outputs: int) -> Tensor:
         """Return targets of the right type and shape.
 

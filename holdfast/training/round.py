@@ -16,6 +16,7 @@ from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors, finite_rows, nbytes
 from holdfast.data.federation import Federation
+from holdfast.data.validation import CLIENT_TEST, VALIDATION
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import CHUNK, Broadcast
 from holdfast.method.config import Config
@@ -25,6 +26,7 @@ from holdfast.metrics.lookup import read_metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
+from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
 from holdfast.training.evaluation import AT_ONCE, Score, evaluate, mean_score, predicted, score, usual_metrics
@@ -87,24 +89,48 @@ class Trainer(ABC):
     def client_scores(self) -> Iterator[Score]:
         """Yield the score of every client's own model, where BatchNorm layers stay at the clients."""
 
-    def evaluate(self) -> Score:
+    @abstractmethod
+    def scores_at_clients(self, purpose: str) -> ClientScores:
+        """Score every client's model on what it holds out for ``validation`` or ``client_test``.
+
+        That is the served model, or the client's own where BatchNorm layers stay at the clients.
+        """
+
+    def score_clients(self) -> ClientScores | None:
+        """Score every client's model on the client's own test samples; None if clients have none."""
+        return None if self.federation.client_test is None else self.scores_at_clients(CLIENT_TEST)
+
+    def evaluate(self, clients: ClientScores | None = None) -> Score:
         """Score the served model on the test data.
 
-        Where every client has its own BatchNorm layers there is no such model: the score is then the mean of the
-        clients' own, each on its own class mix.
+        Where every client has its own BatchNorm layers there is no such model. The score is then the mean of the
+        clients' own: on their own test samples if they have any, otherwise each on its class mix of the test data.
+
+        Args:
+            clients: The scores of the clients, if they are known.
+
+        Returns:
+            The scores.
         """
-        if self.net.kept_at_clients():
-            return mean_score(list(self.client_scores()))
-        return evaluate(self.served_net, self.server.served(), self.federation, self.metrics)
+        if not self.net.kept_at_clients():
+            return evaluate(self.served_net, self.server.served(), self.federation, self.metrics)
+        clients = self.score_clients() if clients is None else clients
+        return mean_score(list(self.client_scores())) if clients is None else clients.mean()
 
     def validate(self) -> Score | None:
         """Score the served model on the validation data; None if there are none."""
         fed = self.federation
         if fed.validation is None:
             return None
-        samples = fed.validation_batches(AT_ONCE)
+        if self.clients_validate():
+            return self.scores_at_clients(VALIDATION).combined(self.metrics)
+        samples = fed.held_batches(fed.validation, AT_ONCE)
         found = predicted(self.served_net, self.server.served(), fed.data.task, samples)
         return score(found, self.metrics, fed.classes)
+
+    def clients_validate(self) -> bool:
+        """Tell whether validation data is scored at the clients: where every client has its own model."""
+        return self.net.kept_at_clients()
 
     @property
     def served_net(self) -> Net:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors
+from holdfast.data.deal import Deal
 from holdfast.data.federation import Federation
 from holdfast.engines.batches import BatchPlan, plan
 from holdfast.engines.choose import ENGINES, build, choose_for, compiles, products, workers
@@ -23,6 +24,7 @@ from holdfast.method.part import Part, Trip
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
+from holdfast.training.client_scores import ClientScores, joined, score_clients
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score, evaluate, on_mix
 from holdfast.training.local_epochs import draw_epochs
@@ -125,9 +127,26 @@ class Simulation(Trainer):
 
     def client_score(self, client: int, served: Tensor) -> Score:
         """Return the score of one client's own model on its class mix: the served one with its BatchNorm layers."""
-        state = self.clients.gather([client], served)[STATISTICS]
-        net, w = own_model(self.net, served, {name: rows[0] for name, rows in state.items()})
+        net, w = self.client_model(client, served)
         return on_mix(evaluate(net, w, self.federation), self.client_info(np.array([client])).counts[0])
+
+    def client_model(self, client: int, served: Tensor) -> tuple[Net, Tensor]:
+        """Return the served model as a client has it: with its own BatchNorm layers, if it keeps any."""
+        if not self.net.kept_at_clients():
+            return self.served_net, served
+        state = self.clients.gather([client], served)[STATISTICS]
+        return own_model(self.net, served, {name: rows[0] for name, rows in state.items()})
+
+    def scores_at_clients(self, purpose: str) -> ClientScores:
+        held, served = self.federation.held(purpose), self.server.served()
+        assert held is not None
+        if not self.net.kept_at_clients():
+            return score_clients(self.served_net, served, self.federation, held, self.metrics)
+        return joined((self.score_at_client(i, served, held) for i in self.occupied.tolist()), self.metrics)
+
+    def score_at_client(self, client: int, served: Tensor, held: Deal) -> ClientScores:
+        """Score the model of one client on its samples among those that are held out."""
+        return score_clients(*self.client_model(client, served), self.federation, held.only([client]), self.metrics)
 
     def class_counts(self, ids: Tensor) -> Tensor:
         return self.client_info(ids.cpu().numpy()).counts
