@@ -125,9 +125,10 @@ def compare(
     objects = {what.removesuffix(" factory"): name for what, name in from_python.items()}
     common = settings | named | objects
     request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
-    plan = make_plan(request)
-    watch = watch or _follower(progress)
     executor = Executor(data if isinstance(data, DataSet) else None, None if isinstance(model, str) else model)
+    plan = make_plan(request)
+    plan = plan.decided(executor.data_of(plan.config))
+    watch = watch or _follower(progress)
     with folder_for(None if out is None else Path(out), "compare", slug(plan.config.data)) as path:
         return run_plan(plan, executor, StudyFolder(path), overwrite, watch, stop)
 
@@ -213,7 +214,8 @@ def facts_of(federation: Federation) -> DataFacts:
     if federation.clients <= LISTED:
         labels = federation.data.y.cpu().numpy()
         counts = federation.deal.counts(labels, federation.classes).tolist()
-    return DataFacts(list(federation.data.classes), counts)
+    names = list(federation.client_names) if counts is not None and federation.client_names else None
+    return DataFacts(list(federation.data.classes), counts, names)
 
 
 def check_numbers(jobs: int, targets: Sequence[float] | None) -> None:

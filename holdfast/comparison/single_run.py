@@ -42,7 +42,7 @@ def study_of_run(folder: Path) -> Study:
         seeds=[config.seed],
         targets=targets,
         classes=facts.classes or [str(c) for c in range(len(by_class))],
-        split=ClientCounts(facts.counts),
+        split=ClientCounts(facts.counts, facts.names),
         entries=[study_entry(EntryRuns(config.method, config.method, {}, {".": run}), None, targets)],
         config=config_to_toml(config),
         rounds_done=len(run.history),
@@ -71,6 +71,7 @@ def read_any_run(folder: Path, config: Config) -> StoredRun:
 
 def run_command(config: Config) -> str:
     """Return the command that makes this run again."""
+    config = config.changed(split_seed=None) if config.split_seed == config.seed else config
     return shlex.join(["holdfast", "run", config.method, *flags(config, ("method",))])
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from holdfast.data.normalisation import PUBLISHED
+from holdfast.data.normalisation import FEDERATED, OFF, PUBLISHED
 from holdfast.data.packed_inputs import InputField
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.task import Task
@@ -50,6 +50,12 @@ class DataSet:
     clients: tuple[str, ...] = ()
     test_groups: Tensor | None = None
     normalise: str = PUBLISHED
+
+    @property
+    def normalisation(self) -> str:
+        """Where the statistics come from that normalise the inputs; ``off`` if there are none."""
+        known = self.mean or (self.normalise == FEDERATED and not self.fields)
+        return self.normalise if known else OFF
 
     def __repr__(self) -> str:
         counts = f"{len(self.y)} training and {len(self.test_y)} test samples"

@@ -41,7 +41,7 @@ Read = Callable[[np.ndarray, np.ndarray], Tensor]  # (sample numbers, the client
 class ClientSums(NamedTuple):
     """What clients send, one row per client, in float64."""
 
-    count: Tensor  # n_k [clients]
+    n: Tensor  # n_k [clients]
     shift: Tensor  # c_k [clients, channels]
     rest: Tensor  # r_k [clients, channels]
     squares: Tensor  # q_k [clients, channels]
@@ -142,7 +142,7 @@ def _sums_around(x: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
 
 def _together(sums: ClientSums) -> ClientSums:
     """Return the sums of a client that has the samples of all these clients, around their mean."""
-    n, c, r, q = sums.count[:, None], sums.shift, sums.rest, sums.squares
+    n, c, r, q = sums.n[:, None], sums.shift, sums.rest, sums.squares
     middle = (n * c + r).sum(0) / n.sum()
     apart = c - middle
     rest, squares = n * apart + r, q + 2 * apart * r + n * apart.square()

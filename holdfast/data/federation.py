@@ -21,6 +21,7 @@ from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
 from holdfast.data.federated_moments import with_federated_moments
 from holdfast.data.given_clients import check_names, client_names, decide_clients
+from holdfast.data.normalisation import OFF
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
 from holdfast.data.targets import with_task
@@ -112,6 +113,11 @@ class Federation:
     def device(self) -> torch.device:
         """The device of the samples."""
         return self.data.x.device
+
+    @property
+    def normalisation(self) -> str:
+        """Where the mean and standard deviation of inputs come from: one of ``data.normalisation.CHOICES``."""
+        return OFF if self.tokens else self.data.normalisation
 
     def name_of(self, client: int) -> str:
         """Return what to call a client: its name, or its number if it has none."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import torch
+
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import shortened
 from holdfast.data.dataset import DataSet
 from holdfast.data.split_sum import read
+from holdfast.data.usual_split import GIVEN, USUAL_CLIENTS, USUAL_SPLIT
 
-GIVEN = "given"  # the split of data that brings clients
-USUAL_SPLIT, USUAL_CLIENTS = "dirichlet(0.3)", 20  # for all other data
 LONGEST = 40  # characters of a client's name where it is shown
 
 
@@ -19,16 +20,19 @@ def brought_clients(data: DataSet) -> int:
     """Return the number of clients that a data set brings; 0: it is not divided among clients."""
     if data.clients:
         return len(data.clients)
-    return 0 if data.groups is None else len(data.groups.unique())
+    return 0 if data.groups is None else len(torch.unique(data.groups))
 
 
-def decide_clients(data: DataSet, split: str | None, clients: int | None) -> tuple[str, int]:
+def decide_clients(
+    data: DataSet, split: str | None, clients: int | None, usual: int = USUAL_CLIENTS
+) -> tuple[str, int]:
     """Decide how a data set is split, and among how many clients, as far as the user has left it open.
 
     Args:
         data: The data set.
         split: The split; None: ``given`` if the data brings clients, otherwise the usual one.
         clients: The number of clients; None: those that the data brings under ``given``, otherwise the usual number.
+        usual: The usual number.
 
     Returns:
         The split and the number of clients.
@@ -36,7 +40,7 @@ def decide_clients(data: DataSet, split: str | None, clients: int | None) -> tup
     brought = brought_clients(data)
     split = split or (GIVEN if brought else USUAL_SPLIT)
     if not read(split).by_groups or not brought:
-        return split, USUAL_CLIENTS if clients is None else clients
+        return split, usual if clients is None else clients
     if clients is not None and data.clients and clients != brought:
         raise HoldfastError(
             f"clients is {clients}, but {data.name} brings {brought}: leave out clients, or use another split, such as "

@@ -199,6 +199,9 @@ class Coordinator(Trainer):
         sender, waited, lost = self.sender, self.transport.waited, sorted(self._lost_states)
         overhead = sender.overhead + time.perf_counter() - self.started - waited
         record = replace(record, failed=sender.failures, reset=lost, waiting=waited, overhead=overhead)
+        names = tuple(map(sender.registry.name_of, range(self.federation.clients))) if sender.registry.names else ()
+        if names != self.federation.client_names:  # nodes have named their clients
+            self.federation = replace(self.federation, client_names=names)
         self._forget()
         return record
 

@@ -83,7 +83,7 @@ def prepare(
     """
     federation = deal(config) if federation is None else federation
     method, federation, net = check_together(config, method, federation, model)
-    config = decided(config, federation, net)
+    config = decided(with_federation(config, federation), federation, net)
     factory = None if isinstance(model, nn.Module) else model
     return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory)
 
@@ -96,15 +96,24 @@ def prepare_simulation(
     return Simulation(setup.config, setup.method, setup.federation, setup.net)
 
 
+def read_data(config: Config) -> DataSet:
+    """Read the data set that a config names."""
+    return load(located(config).data, Path(config.data_dir) if config.data_dir else None)
+
+
 def deal(config: Config, data: DataSet | None = None) -> Federation:
     """Build the federation that a config describes; ``data`` replaces the data set that it names."""
-    if data is None:
-        data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
-    c = config
+    data, c = read_data(config) if data is None else data, config
     return federate(
-        data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
+        data, c.split, c.clients, c.deal_seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
         c.task, c.client_test if c.client_eval else 0.0,
     )  # fmt: skip
+
+
+def with_federation(config: Config, federation: Federation) -> Config:
+    """Return the config with what its federation decides, as far as it was left open."""
+    found = {"split": federation.split, "clients": federation.clients, "split_seed": federation.seed}
+    return config.changed(**found, normalisation=federation.normalisation)
 
 
 def check_together(
@@ -116,6 +125,7 @@ def check_together(
         The method with the parts that flags stand for, the federation with samples as the network takes them, and the
         network on its device.
     """
+    config = with_federation(config, federation)
     method = checked(with_flag_parts(method, config))
     config.schedule.check(config.rounds)
     if config.cohort is not None and config.cohort > federation.clients:
@@ -223,6 +233,7 @@ def settings_of_objects(
             if name in with_role("federation") and name != "seed":
                 raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass it to federate()")
         found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
+        found |= {"split_seed": federation.seed}
     if model is not None:
         found |= {"model": model if isinstance(model, str) else model_name(model)}
     return found
