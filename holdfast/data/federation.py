@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -38,6 +38,7 @@ from holdfast.tasks.lookup import read_task
 from holdfast.tasks.task import Task
 
 NO_AUGMENTATION = AugmentationSum()
+NOTHING = HeldOut()
 SAME = "same"  # public data is augmented as the clients' data where clients train on it
 
 
@@ -77,7 +78,7 @@ class Federation:
     augment_public: AugmentationSum | None = None
     validation: Deal | None = None
     client_test: Deal | None = None
-    held_out: HeldOut = HeldOut()
+    held_out: HeldOut = NOTHING
     weight: Tensor | None = None
     client_names: tuple[str, ...] = ()
 
@@ -147,28 +148,25 @@ class Federation:
         Returns:
             The smaller federation.
         """
-        d, everybody = self.data, range(self.clients)
-        pool = self.held_out.validation_from == POOL
-        kept = [
-            _kept_of(self.deal, clients),
-            Deal(self.public.cpu().numpy() if server else np.empty(0, np.int64), np.array([0, 0])),
-            _kept_of(self.validation, (0,) if server and pool else everybody if server else () if pool else clients),
-            _kept_of(self.client_test, clients),
-        ]
-        here = torch.from_numpy(np.concatenate([t.index for t in kept if t is not None])).to(self.device)
-        starts = np.cumsum([0, *(0 if t is None else len(t.index) for t in kept)])
-        placed = [None if t is None else t.placed(start) for t, start in zip(kept, starts[:-1], strict=True)]
+        d, nobody = self.data, np.zeros(1, np.int64)
+        dealt, tests = self.deal.only(clients), self.client_test and self.client_test.only(clients)
+        public = Deal(self.public.cpu().numpy() if server else nobody[:0], nobody)
+        judged = self.validation
+        if judged is not None and not server:
+            judged = judged.only(() if self.held_out.validation_from == POOL else clients)
+        here = np.concatenate([held.index for held in (dealt, public, judged, tests) if held is not None])
+        rows = torch.from_numpy(here).to(self.device)
         test_x, test_y = (d.test_x, d.test_y) if server or test else (d.test_x[:0], d.test_y[:0])
-        data = replace(d, x=d.x[here], y=d.y[here], test_x=test_x, test_y=test_y, groups=None, test_groups=None)
-        assert placed[0] is not None and placed[1] is not None
+        data = replace(d, x=d.x[rows], y=d.y[rows], test_x=test_x, test_y=test_y, groups=None, test_groups=None)
+        first, second = len(dealt.index), len(dealt.index) + len(public.index)
         return replace(
             self,
             data=data,
-            deal=placed[0],
-            public=torch.from_numpy(placed[1].index).to(self.device),
-            numbers=here if self.numbers is None else self.numbers[here],
-            validation=placed[2],
-            client_test=placed[3],
+            deal=dealt.placed(0),
+            public=torch.arange(first, second, device=self.device),
+            numbers=rows if self.numbers is None else self.numbers[rows],
+            validation=judged and judged.placed(second),
+            client_test=tests and tests.placed(len(here) - len(tests.index)),
         )
 
     def held(self, purpose: str) -> Deal | None:
@@ -381,10 +379,6 @@ def federate(
         data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged,
         client_test=tests, held_out=HeldOut(validation, validation_from, client_test), client_names=names,
     )  # fmt: skip
-
-
-def _kept_of(held: Deal | None, clients: Iterable[int]) -> Deal | None:
-    return None if held is None else held.only(clients)
 
 
 def standardised(data: DataSet, deal: Deal) -> DataSet:

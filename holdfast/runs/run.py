@@ -21,8 +21,10 @@ from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
+from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory
 from holdfast.runs import checkpoint
+from holdfast.runs.client_table import client_table, finite, write_client_table
 from holdfast.runs.code_files import for_resume, recorded
 from holdfast.runs.early_stopping import stopped
 from holdfast.runs.explosion import loss_of_guessing
@@ -47,9 +49,10 @@ from holdfast.runs.setup import (
 )
 from holdfast.runs.summary_file import identity
 from holdfast.runs.trackers import require, tracked
+from holdfast.training.client_scores import ClientScores, spread_of
 from holdfast.training.evaluation import Score
 from holdfast.training.personal import TUNED, personalise
-from holdfast.training.round import Trainer
+from holdfast.training.round import Evaluation, Trainer
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
@@ -193,19 +196,36 @@ def _play(trainer: Trainer, options: RunOptions) -> Result:
     history = _open(trainer, options)
     options.on_start(trainer, len(history))
     with tracked(config, options.path, len(history), options.on_round) as on_round:
-        score = _rounds(trainer, replace(options, on_round=on_round), history)
+        found = _rounds(trainer, replace(options, on_round=on_round), history)
     early = len(history) < config.rounds and stopped(history, trainer.metric, config.stop_after)
     finished = early or len(history) >= config.rounds
-    if finished and score is None:  # a run that was finished before
-        score = trainer.evaluate()
+    if finished and found is None:  # a run that was finished before
+        found = trainer.judge()
+    score = found.test if found else None
     summary = _summary(trainer, history, folder) | {"stopped_early": early} | _by_class(score)
+    personal: dict[int, float] = {}
     if config.personal and finished and isinstance(trainer, Simulation):
         tuning = with_flag_parts(TUNED[config.personal_what], config).with_optimiser_of(trainer.method)
-        summary |= personalise(trainer, tuning)
+        copies = personalise(trainer, tuning)
+        summary, personal = summary | copies.figures, copies.by_client
+    table = None
+    if found is not None and found.clients is not None:
+        summary |= _over_clients(found.clients, personal, trainer.metric)
+        table = client_table(found.clients, personal, trainer.metric, trainer.federation)
     if folder is not None and finished and not folder.finished:
+        if table is not None:
+            write_client_table(folder.path, table)
         folder.finish(summary)
     facts = facts_of(trainer.federation, trainer.net.module)
-    return Result(config, history, summary, trainer.served_net, trainer.server.served(), score, facts)
+    return Result(config, history, summary, trainer.served_net, trainer.server.served(), score, facts, table)
+
+
+def _over_clients(scores: ClientScores, personal: dict[int, float], metric: Metric) -> dict[str, Any]:
+    """Return the mean, the worst tenth and the variance over clients for the summary, of copies as well."""
+    figures = {"clients": spread_of(scores.values[metric.name], metric)}
+    if personal:
+        figures |= {"personal_clients": spread_of(list(personal.values()), metric)}
+    return {kind: {name: finite(v) for name, v in found.items()} for kind, found in figures.items()}
 
 
 def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
@@ -226,19 +246,19 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
     return records
 
 
-def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -> Score | None:
-    """Play the rounds that are left; ``history`` grows by one record each."""
-    config, folder, score = trainer.config, options.folder, None
+def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -> Evaluation | None:
+    """Play the rounds that are left; ``history`` grows by one record each. Return the last round's evaluation."""
+    config, folder, found = trainer.config, options.folder, None
     for t in range(len(history) + 1, config.rounds + 1):
         if stopped(history, trainer.metric, config.stop_after):
             break
         started, names = time.perf_counter(), trainer.federation.client_names
         record = trainer.play(t)
         if config.evaluates(t):
-            score, judged = trainer.evaluate(), trainer.validate()
-            record = replace(record, test=dict(score.values), validation=dict(judged.values) if judged else {})
+            found = trainer.judge()
+            record = _with_scores(record, found, trainer.metric)
         else:
-            score = None
+            found = None
         record = replace(record, seconds=time.perf_counter() - started)
         history.append(record)
         stopping = options.stop() or stopped(history, trainer.metric, config.stop_after)
@@ -252,7 +272,17 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
         options.on_round(record)
         if stopping:
             break
-    return score
+    return found
+
+
+def _with_scores(record: RoundRecord, found: Evaluation, metric: Metric) -> RoundRecord:
+    """Return the record of a round with its scores."""
+    return replace(
+        record,
+        test=dict(found.test.values),
+        validation=dict(found.validation.values) if found.validation else {},
+        clients=dict(spread_of(found.clients.values[metric.name], metric)) if found.clients else {},
+    )
 
 
 def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | None) -> dict[str, Any]:

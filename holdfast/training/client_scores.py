@@ -44,9 +44,7 @@ class ClientScores:
         return Score({m.name: m.combined(self.values[m.name], self.items) for m in metrics})
 
 
-def score_clients(
-    net: Net, w: Tensor, federation: Federation, held: Deal, metrics: Sequence[Metric]
-) -> ClientScores:
+def score_clients(net: Net, w: Tensor, federation: Federation, held: Deal, metrics: Sequence[Metric]) -> ClientScores:
     """Score one model on the samples of every client, in one pass over all of them.
 
     Args:
@@ -68,14 +66,18 @@ def score_clients(
     ends = np.concatenate([[0], np.cumsum(items)])[held.offsets]
     pieces = [found.rows(slice(int(ends[i]), int(ends[i + 1]))) for i in ids]
     values = {m.name: tuple(m.compute(p) for p in pieces) for m in metrics}
-    return ClientScores(tuple(ids.tolist()), tuple(held.sizes[ids].tolist()), tuple(len(p.loss) for p in pieces), values)
+    return ClientScores(
+        tuple(ids.tolist()), tuple(held.sizes[ids].tolist()), tuple(len(p.loss) for p in pieces), values
+    )
 
 
 def joined(scores: Iterable[ClientScores], metrics: Sequence[Metric]) -> ClientScores:
     """Join the scores of several groups of clients."""
     every = list(scores)
     ids, samples, items = (tuple(v for s in every for v in getattr(s, name)) for name in ("ids", "samples", "items"))
-    return ClientScores(ids, samples, items, {m.name: tuple(v for s in every for v in s.values[m.name]) for m in metrics})
+    return ClientScores(
+        ids, samples, items, {m.name: tuple(v for s in every for v in s.values[m.name]) for m in metrics}
+    )
 
 
 def spread_of(values: Sequence[float], metric: Metric) -> dict[str, float]:

@@ -109,11 +109,8 @@ def score(p: Predictions, metrics: Sequence[Metric], classes: int) -> Score:
 def on_mix(score: Score, counts: Tensor) -> Score:
     """Return accuracy and loss on the class mix of a client, from its samples per class.
 
-    Classes without test samples are left out. A client that holds no tested class has NaN as accuracy and loss. Without
-    classes there is no mix, and the score is that on all test data.
+    Classes without test samples are left out. A client that holds no tested class has NaN as accuracy and loss.
     """
-    if not score.by_class:
-        return score
     accuracy, loss = (torch.tensor(t, dtype=torch.float64) for t in (score.by_class, score.loss_by_class))
     held = torch.where(torch.isnan(accuracy), 0, counts.cpu().double())
     share = held / held.sum()
@@ -123,7 +120,7 @@ def on_mix(score: Score, counts: Tensor) -> Score:
 
 def mean_score(scores: Sequence[Score]) -> Score:
     """Return the mean over clients; those that hold no tested class are left out, unless all of them are such."""
-    known = [s for s in scores if not math.isnan(s.loss)] or scores
+    known = [s for s in scores if not math.isnan(s.accuracy)] or scores
     values = {
         name: float(torch.tensor([s.values[name] for s in known], dtype=torch.float64).mean())
         for name in known[0].values

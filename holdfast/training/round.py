@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +42,14 @@ class Diverged(HoldfastError):
     """Every update of a round was NaN or infinite. The run stops; its last checkpoint is kept."""
 
     status = 1
+
+
+class Evaluation(NamedTuple):
+    """What a run measures after a round."""
+
+    test: Score
+    validation: Score | None = None
+    clients: ClientScores | None = None  # on the clients' own test samples
 
 
 class Trainer(ABC):
@@ -96,6 +105,11 @@ class Trainer(ABC):
         That is the served model, or the client's own where BatchNorm layers stay at the clients.
         """
 
+    def judge(self) -> Evaluation:
+        """Score the served model on everything that a run evaluates it on."""
+        clients = self.score_clients()
+        return Evaluation(self.evaluate(clients), self.validate(), clients)
+
     def score_clients(self) -> ClientScores | None:
         """Score every client's model on the client's own test samples; None if clients have none."""
         return None if self.federation.client_test is None else self.scores_at_clients(CLIENT_TEST)
@@ -130,7 +144,7 @@ class Trainer(ABC):
 
     def clients_validate(self) -> bool:
         """Tell whether validation data is scored at the clients: where every client has its own model."""
-        return self.net.kept_at_clients()
+        return bool(self.net.kept_at_clients())
 
     @property
     def served_net(self) -> Net:
