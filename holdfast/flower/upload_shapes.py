@@ -42,7 +42,9 @@ class UploadShapes:
         data, offsets = federation.data, np.ones(federation.clients + 1, np.int64)
         offsets[0] = 0
         zeros = data.x.new_zeros(1, *data.x.shape[1:])
-        data = replace(data, x=torch.cat([zeros, data.x]), y=torch.cat([data.y.new_zeros(1), data.y]))
+        data = replace(
+            data, x=torch.cat([zeros, data.x]), y=torch.cat([data.y.new_zeros(1, *data.y.shape[1:]), data.y])
+        )
         held, public = Deal(np.arange(1), offsets), federation.public + 1
         dummy = replace(federation, data=data, deal=held, public=public, numbers=None)
         self.method = method

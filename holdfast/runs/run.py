@@ -16,7 +16,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
 from holdfast.core.notebook import shows_progress
 from holdfast.data.federation import Federation
-from holdfast.data.normalisation import FEDERATED
+from holdfast.data.normalisation import FEDERATED, OFF
+from holdfast.data.scales import Scales, missing_scales, with_scales
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
@@ -49,6 +50,7 @@ from holdfast.runs.setup import (
 )
 from holdfast.runs.summary_file import identity
 from holdfast.runs.trackers import require, tracked
+from holdfast.tasks.lookup import read_task
 from holdfast.training.client_scores import ClientScores, spread_of
 from holdfast.training.evaluation import Score
 from holdfast.training.personal import TUNED, personalise
@@ -174,11 +176,16 @@ def carry_out(
 
 def _normalised_as_before(setup: RunSetup, path: Path | None) -> RunSetup:
     """Return the setup of a run that is resumed, with the statistics from which it was trained so far."""
-    data, stored = setup.federation.data, read_model_facts(path) if path else None
-    if data.normalise != FEDERATED or stored is None or len(stored.mean) != len(data.mean):
+    fed, stored = setup.federation, read_model_facts(path) if path else None
+    if stored is None:
         return setup
-    data = replace(data, mean=tuple(stored.mean), std=tuple(stored.std))
-    return replace(setup, federation=replace(setup.federation, data=data))
+    if fed.data.normalise == FEDERATED and len(stored.mean) == len(fed.data.mean):
+        fed = replace(fed, data=replace(fed.data, mean=tuple(stored.mean), std=tuple(stored.std)))
+    if missing_scales(fed):  # the nodes bring their own data, and have sent their sums before
+        scales = Scales(tuple(stored.mean), tuple(stored.std), *read_task(stored.task).scale)
+        fed = with_scales(fed, scales)
+        fed = fed if fed.data.mean else replace(fed, data=replace(fed.data, normalise=OFF))
+    return replace(setup, federation=fed)
 
 
 def _reserved(options: RunOptions) -> AbstractContextManager[object]:
@@ -222,9 +229,9 @@ def _play(trainer: Trainer, options: RunOptions) -> Result:
 
 def _over_clients(scores: ClientScores, personal: dict[int, float], metric: Metric) -> dict[str, Any]:
     """Return the mean, the worst tenth and the variance over clients for the summary, of copies as well."""
-    figures = {"clients": spread_of(scores.values[metric.name], metric)}
+    figures = {"client_scores": spread_of(scores.values[metric.name], metric)}
     if personal:
-        figures |= {"personal_clients": spread_of(list(personal.values()), metric)}
+        figures |= {"personal_client_scores": spread_of(list(personal.values()), metric)}
     return {kind: {name: finite(v) for name, v in found.items()} for kind, found in figures.items()}
 
 
@@ -232,15 +239,18 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
     """Create the run's folder, or bring the trainer to where a stopped run was."""
     folder = options.folder
     if folder is None:
+        trainer.settle()
         return []
     if not options.resume:
         folder.create(trainer.config, options.overwrite)
+        trainer.settle()
         folder.describe(trainer.federation, trainer.net)
         return []
     folder.check_covered(trainer.config)
     check_frozen(folder.path, read_model_facts(folder.path), trainer.net)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
+    trainer.settle()
     if not folder.described:  # the run was killed before it was, or an earlier version started it
         folder.describe(trainer.federation, trainer.net)
     return records

@@ -125,6 +125,20 @@ class Task(Named):
         """Return the task with the scale of its targets, from those of the clients' samples with numbers ``known``."""
         return self
 
+    @property
+    def lacks_scale(self) -> bool:
+        """Whether targets must be scaled before training, and it is not known yet by what."""
+        return False
+
+    @property
+    def scale(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The mean and standard deviation by which targets are scaled; empty if they are not."""
+        return (), ()
+
+    def with_scale(self, mean: tuple[float, ...], std: tuple[float, ...]) -> Task:
+        """Return the task with the mean and standard deviation of its targets."""
+        return self
+
     def scaled(self, y: Tensor) -> Tensor:
         """Return the targets as the loss takes them; by default as they are."""
         return y

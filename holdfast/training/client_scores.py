@@ -16,7 +16,7 @@ from holdfast.metrics.metric import Metric
 from holdfast.models.net import Net
 from holdfast.training.evaluation import AT_ONCE, Score, predicted
 
-WORST = 0.1  # the share of clients in the mean of the worst
+WORST = 10  # the worst tenth of the clients
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def spread_of(values: Sequence[float], metric: Metric) -> dict[str, float]:
         The mean, the mean of the worst tenth of the clients (at least one), the variance, and how many were scored.
     """
     known = sorted((v for v in values if not math.isnan(v)), reverse=not metric.higher_is_better)
-    mean, worst = _mean(known), _mean(known[: max(1, math.ceil(WORST * len(known)))])
+    mean, worst = _mean(known), _mean(known[: max(1, -(-len(known) // WORST))])
     variance = _mean([(v - mean) * (v - mean) for v in known])
     return {"mean": mean, "worst_tenth": worst, "variance": variance, "scored": len(known)}
 

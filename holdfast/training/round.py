@@ -69,6 +69,10 @@ class Trainer(ABC):
 
     # -- who trains the clients ----------------------------------------------------------------------------
     @abstractmethod
+    def settle(self) -> None:
+        """Find out what only the clients know, before the first round and when a run is resumed."""
+
+    @abstractmethod
     def drawable(self) -> np.ndarray:
         """Return the clients that may be drawn now."""
 

@@ -85,6 +85,9 @@ class Simulation(Trainer):
             for training, shape in zip(trainings, shapes, strict=True)
         ]
 
+    def settle(self) -> None:
+        """Do nothing: all data is on this machine."""
+
     def drawable(self) -> np.ndarray:
         return self.occupied
 
