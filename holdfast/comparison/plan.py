@@ -16,6 +16,7 @@ from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.user_files import MODULES
 from holdfast.data.dataset import DataSet
 from holdfast.data.given_clients import decide_clients
+from holdfast.data.normalisation import PUBLISHED
 from holdfast.data.split_sum import read as read_split
 from holdfast.method.config import FIELDS, Config, changed_settings, with_role
 from holdfast.method.config_text import flag_words, setting_from_text, setting_to_text
@@ -178,7 +179,9 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
         The settings in the order of ``Config``.
     """
     values = settings_of(config) | {"cohort": cohort}
-    hidden = {*leave_out, *with_role("recorded")} - {"normalisation"} | ({"cohort"} if cohort is None else set())
+    hidden = {*leave_out, *with_role("recorded")} | ({"cohort"} if cohort is None else set())
+    if config.normalisation not in (None, PUBLISHED):
+        hidden -= {"normalisation"}
     return {
         k: v for k, v in values.items() if k not in hidden and (k in with_role("headline") or v != FIELDS[k].default)
     }

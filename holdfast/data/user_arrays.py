@@ -17,7 +17,7 @@ from holdfast.data.given_clients import check_names
 from holdfast.data.normalisation import CHOICES, FEDERATED, OFF, POOLED, PUBLISHED
 from holdfast.data.packed_inputs import InputField, is_several, pack
 from holdfast.data.prepare import channelled, hold_out_test, moments
-from holdfast.data.targets import output_names, stored_targets, task_of
+from holdfast.data.targets import output_names, stored_targets, task_of, whole
 from holdfast.tasks.task import Task
 
 Inputs = tuple[Tensor, tuple[InputField, ...]]  # as they are stored, and their fields if a sample is several arrays
@@ -152,7 +152,7 @@ def read_targets(
         Both, as the task stores them, and the names of the outputs.
     """
     if task.has_classes:
-        return _classes(y, test_y, names)
+        return _classes(whole(y), whole(test_y), names)
     own = stored_targets("y", y, task)
     held = stored_targets("test_y", test_y, task) if len(test_y) else own[:0]
     outputs = output_names(torch.cat([own, held]), task, names)

@@ -107,7 +107,10 @@ def deal(config: Config, data: DataSet | None = None) -> Federation:
     data, c = read_data(config) if data is None else data, config
     return federate(
         data, c.split, c.clients, c.deal_seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
+    return federate(
+        data, c.split, c.clients, c.deal_seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
         c.task, c.client_test if c.client_eval else 0.0,
+    )  # fmt: skip
     )  # fmt: skip
 
 
@@ -151,9 +154,7 @@ def check_choices(config: Config, method: Method, federation: Federation) -> Non
         raise HoldfastError("stop_after goes by validation data, and there are none: add --validation 0.1")
     if method.filling("survey"):
         name = method.filling("survey")[0].name
-        raise HoldfastError(
-            f"stop_after ends a run before {name} knows that it is the last round: leave out one of them"
-        )
+        raise HoldfastError(f"{name} works in the last round, which stop_after does not know: leave out one of them")
 
 
 def fitted(
