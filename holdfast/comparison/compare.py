@@ -212,10 +212,9 @@ def facts_of(federation: Federation) -> DataFacts:
     """Return the classes, and the samples per client and class unless there are too many clients."""
     counts = None
     if federation.clients <= LISTED:
-        labels = federation.data.y.cpu().numpy()
-        counts = federation.deal.counts(labels, federation.classes).tolist()
+        counts = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
     names = list(federation.client_names) if counts is not None and federation.client_names else None
-    return DataFacts(list(federation.data.classes), counts, names)
+    return DataFacts(list(federation.strata_names), counts, names)
 
 
 def check_numbers(jobs: int, targets: Sequence[float] | None) -> None:

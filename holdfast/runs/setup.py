@@ -107,10 +107,7 @@ def deal(config: Config, data: DataSet | None = None) -> Federation:
     data, c = read_data(config) if data is None else data, config
     return federate(
         data, c.split, c.clients, c.deal_seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
-    return federate(
-        data, c.split, c.clients, c.deal_seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
         c.task, c.client_test if c.client_eval else 0.0,
-    )  # fmt: skip
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
 from holdfast.tasks.task import NUMBERS, Judged, Task, finite
 
-GROUPS = 10  # quantiles by which splits deal samples
+GROUPS = 10  # quantiles by which splits deal samples, if each has as many samples
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,14 @@ class Regression(Task):
 
     def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
         first = self.in_units(torch.from_numpy(y)).double().numpy()[:, 0]
-        edges = np.unique(np.quantile(first, np.arange(1, GROUPS) / GROUPS)) if len(first) else first
-        groups = np.searchsorted(edges, first, side="right").astype(np.int64)
+        groups = max(1, min(GROUPS, len(first) // GROUPS))
+        edges = np.unique(np.quantile(first, np.arange(1, groups) / groups)) if groups > 1 else first[:0]
+        places = np.searchsorted(edges, first, side="right").astype(np.int64)
         ends = [f"{edge:.4g}" for edge in edges]
+        if not ends:
+            return places, ("all",)
         names = [f"below {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"from {ends[-1]}"]
-        return groups, tuple(names) if ends else ("all",)
+        return places, tuple(names)
 
     def check(self, what: str, y: Tensor, outputs: int) -> None:
         if y.dim() != 2 or y.shape[1] != outputs or not y.is_floating_point():
