@@ -40,9 +40,9 @@ def rows(seed: int = 0) -> np.ndarray:
 def targets(task: str, x: np.ndarray) -> np.ndarray:
     z = (x - x.mean(0)) / x.std(0)
     if task == "regression":
-        return 300 + 40 * (z @ np.array([[1.0, 0.5], [-2.0, 0.0], [0.5, 1.0], [0.0, 3.0]]))
+        return 300 + 40 * (z @ np.array([1.0, -2.0, 0.5, 3.0]))
     if task == "multilabel":
-        return (z @ np.array([[1.0, 0.5], [-2.0, 0.0], [0.5, 1.0]]).T[:, [0, 1, 2, 0]].T > 0).astype(float)
+        return (z @ np.array([[1.0, 0.5], [-2.0, 0.0], [0.5, 1.0], [0.0, 3.0]]) > 0).astype(float)
     return (z[:, 0] - z[:, 1] > 0).astype(int) + (z[:, 2] > 1)
 
 
@@ -76,10 +76,11 @@ class Grid:
 def simulated(x: Any, y: Any, classes: Any = None, **settings: Any) -> holdfast.Result:
     """The same run in simulation: the clients' samples are dealt as the nodes hold them."""
     values = {**SETTINGS, "model": "linear", **settings}
-    held = {k: values.pop(k) for k in ("client_test", "validation") if k in values}
-    values.pop("client_eval", None), values.pop("clients")
+    share = values.pop("client_test", Config().client_test)
+    held = {"client_test": share if values.pop("client_eval", False) else 0, "validation": values.pop("validation", 0)}
+    values.pop("clients")
     module, options = values.pop("module", None), {"normalise": values.pop("normalise", True)}
-    data = holdfast.from_arrays(x, y, x, y, groups=OWNERS, classes=classes, task=values.get("task"), **options)
+    data = holdfast.from_arrays(x, y, x, y, groups=OWNERS, classes=classes, task=values.pop("task", None), **options)
     fed = holdfast.federate(data, "given", **held)
     method = values.pop("method", "fedavg")
     if module is not None:
@@ -155,16 +156,9 @@ def test_own_data_of_every_task_as_in_simulation(task: str, tmp_path: Path):
 def expected_rows(client: int, result: holdfast.Result) -> np.ndarray:
     """The samples that a client trains on, found by the rule for held-out samples alone."""
     config = result.config
-    fed = holdfast.federate(
-        holdfast.from_arrays(np.zeros((len(OWNERS), 1)), np.arange(len(OWNERS)) % 2, groups=OWNERS, share=1e-9)
-        if False
-        else holdfast.from_arrays(
-            np.arange(len(OWNERS), dtype=float)[:, None], OWNERS % 2, [[0.0]], [0], groups=OWNERS, normalise=False
-        ),
-        "given",
-        client_test=config.client_test,
-        validation=config.validation,
-    )
+    numbers = np.arange(len(OWNERS), dtype=float)[:, None]
+    data = holdfast.from_arrays(numbers, OWNERS % 2, [[0.0]], [0], groups=OWNERS, normalise=False)
+    fed = holdfast.federate(data, "given", client_test=config.client_test, validation=config.validation)
     return fed.data.x[fed.deal.client(client), 0].long().numpy()
 
 
@@ -377,8 +371,8 @@ def test_mistakes_in_own_data_are_named():
     ):
         server_federation((x, y), None, config, 3, "pooled")
     with raises_exactly(
-        "normalise=published needs mean and std with 4 numbers each, one per channel or feature, with std above 0; give "
-        "both"
+        "normalise=published needs mean and std with 4 numbers each, one per channel or feature, with std above 0; "
+        "give both"
     ):
         server_federation((x, y), None, config, 3, "published", ([0.0], [1.0]))
     with raises_exactly("mean and std are given, but normalise is federated; use normalise=published"):
