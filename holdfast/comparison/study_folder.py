@@ -148,8 +148,9 @@ def read_file(path: Path, kind: type[T], remedy: str) -> T:
 
 
 def other_split_seed(stored: StoredPlan, asked: StoredPlan) -> Difference | None:
-    """Return the difference if only one of two comparisons has one split for all seeds: None is a split per seed."""
-    before, now = (plan.settings.get("split_seed") for plan in (stored, asked))
+    """Return the difference if two comparisons differ in the seed of the split; without one it is the seed of a run."""
+    seeds = [plan.settings.get("split_seed") for plan in (stored, asked)]
+    before, now = ("seed" if seed is None else seed for seed in seeds)
     return None if before == now else Difference("split_seed", before, now)
 
 
@@ -157,7 +158,7 @@ def check_same_comparison(path: Path, stored: StoredPlan, asked: StoredPlan) -> 
     """Raise an error unless ``asked`` is the stored comparison, possibly with more methods or seeds at the end."""
     another = f"{path} holds another comparison, with "
     remedy = ": choose another --out, or start over with --overwrite"
-    found = first_difference(Config().changed(**stored.settings), asked.settings) or other_split_seed(stored, asked)
+    found = other_split_seed(stored, asked) or first_difference(Config().changed(**stored.settings), asked.settings)
     if found:
         raise HoldfastError(f"{another}{found.name} = {found.stored}, not {found.asked}{remedy}")
     before, now = (stored.own if stored.own is not None else asked.own) or {}, asked.own or {}

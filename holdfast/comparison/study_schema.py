@@ -191,10 +191,17 @@ class StudyEntry:
 
 @dataclass(frozen=True)
 class ClientCounts:
-    """Samples per client and class, and the clients' names if they have any; None for large federations."""
+    """Samples per client and class, and the clients' names if they have any; None for large federations.
+
+    Attributes:
+        counts: The samples.
+        names: The names.
+        left_out: Which clients' updates a single run left out, and why, a sentence each; never written.
+    """
 
     counts: list[list[int]] | None = field(default=None, metadata=OMIT_NONE)
     names: list[str] | None = field(default=None, metadata=OMIT_NONE)
+    left_out: list[str] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True, kw_only=True)

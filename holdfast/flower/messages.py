@@ -87,7 +87,7 @@ class Enrolment:
     Attributes:
         ticket: The ticket of the request.
         clients: The clients of the node.
-        names: What the node calls each of them; their numbers if they have no names.
+        names: What the node calls each of them; empty if they have no names.
         n: The samples of each of them.
         shape: The shape of a sample.
         classes: The number of the network's outputs: classes, labels, targets or tokens.

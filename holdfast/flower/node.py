@@ -82,19 +82,9 @@ class Node:
         request = read_message(NodeRequest, message, {PUBLIC})
         context.state[PUBLIC] = arrays_of(message, PUBLIC)
         n, shape = [self._n(i) for i in self.clients], list(self.federation.shape)
-        names = [self.federation.name_of(i) for i in self.clients]
-        return make_reply(
-            message,
-            Enrolment(
-                request.ticket,
-                self.clients,
-                names,
-                n,
-                shape,
-                self.federation.classes,
-                str(self.federation.data.task.name),
-            ),
-        )
+        names = [self.federation.name_of(i) for i in self.clients] if self.federation.client_names else []
+        outputs, task = self.federation.classes, str(self.federation.data.task.name)
+        return make_reply(message, Enrolment(request.ticket, self.clients, names, n, shape, outputs, task))
 
     def train(self, message: Message, context: Context) -> Message:
         """Train clients from the server's model."""

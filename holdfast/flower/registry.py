@@ -209,7 +209,8 @@ class NodeRegistry:
                 raise Refused(f"client {self.name_of(client)} is already on node {holder}, which is connected")
         self.node_of |= dict.fromkeys(enrolment.clients, node)
         self.n |= dict(zip(enrolment.clients, enrolment.n, strict=True))
-        self.names |= {i: name for i, name in zip(enrolment.clients, enrolment.names, strict=True) if name != str(i)}
+        named = zip(enrolment.clients, enrolment.names, strict=False)
+        self.names |= {i: name for i, name in named if name != str(i)}
         self._claims[node] = set(enrolment.clients)
         self._too_early.discard(node)
         self._invitations.forget(node)
@@ -225,8 +226,7 @@ class NodeRegistry:
                 f"{self.shape} and {self.classes}"
             )
         clients = set(enrolment.clients)
-        lengths = {len(clients), len(enrolment.clients), len(enrolment.names), len(enrolment.n)}
-        if not clients <= set(range(self.clients)) or len(lengths) > 1:
+        if not clients <= set(range(self.clients)) or not len(clients) == len(enrolment.clients) == len(enrolment.n):
             raise Refused(f"it claims clients that this federation of {self.clients} does not have")
         if not clients:
             raise Refused("it has no clients")
@@ -240,7 +240,9 @@ class NodeRegistry:
 
     def _check_names(self, enrolment: Enrolment) -> None:
         """Refuse names that cannot be shown, that another client has, or that differ from what the server knows."""
-        given = dict(zip(enrolment.clients, enrolment.names, strict=True))
+        if len(enrolment.names) not in (0, len(enrolment.clients)):
+            raise Refused(f"it has {len(enrolment.names)} names for {len(enrolment.clients)} clients")
+        given = dict(zip(enrolment.clients, enrolment.names, strict=False))
         new = {i: name for i, name in given.items() if name != self.name_of(i)}
         taken = Counter(
             [self.name_of(i) for i in range(self.clients) if i not in new] + list(new.values()) if new else []

@@ -88,4 +88,5 @@ def split_text(study: Study) -> str:
     one = splits_of_seeds(study)[:1] != ["a split per seed"]
     which = ", ".join(point + ([] if one else [f"seed {seeds[0]}"]))
     others = " Other points of the sweep have another split." if point else ""
-    return f"How the data is split among the clients{f' ({which})' if which else ''}.{others}"
+    first_words = f"How the data is split among the clients{f' ({which})' if which else ''}.{others}"
+    return " ".join([first_words, *(study.split.left_out or [])])
