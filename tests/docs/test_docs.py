@@ -133,7 +133,7 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize("page", [DOCS / "data.md", DOCS / "models.md"], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [DOCS / "data.md", DOCS / "models.md", DOCS / "scores.md"], ids=lambda p: p.stem)
 def test_python_examples_run(page: Path) -> None:
     for block in blocks(page, "python"):
         if "import datasets" in block:
