@@ -36,6 +36,7 @@ from holdfast.flower.transport import Transport
 from holdfast.flower.upload_shapes import UploadShapes
 from holdfast.method.part import Part
 from holdfast.models.batchnorm import STATISTICS
+from holdfast.runs.checkpoint import COORDINATOR
 from holdfast.runs.setup import RunSetup
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score
@@ -43,7 +44,6 @@ from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 
 log = logging.getLogger("holdfast")
-OWN_STATE = "flower"  # the name of the coordinator's own state in a checkpoint, beside the parts' states
 SURVEYED = 16  # clients summed at a time, as in simulation
 
 
@@ -51,12 +51,12 @@ class StateRounds(ClientStates):
     """The round that each client's state is from: the states themselves stay on the nodes."""
 
     def initial(self, w: Tensor) -> PerPart:
-        return {OWN_STATE: {"round": torch.tensor(0)}} if self.stateful else {}
+        return {COORDINATOR: {"round": torch.tensor(0)}} if self.stateful else {}
 
     def round_of(self, client: int) -> int:
         """Return the round whose state counts at a client; 0 if it has none yet."""
         row = self.rows.get(client)
-        return int(row[OWN_STATE]["round"]) if row else 0
+        return int(row[COORDINATOR]["round"]) if row else 0
 
 
 class Coordinator(Trainer):
@@ -85,7 +85,7 @@ class Coordinator(Trainer):
         self.settings, self.transport = settings, Transport(grid, settings.timeout)
         self.clients, self.occupied = StateRounds(method, net), np.arange(federation.clients)
         self.upload_shapes = UploadShapes(config, method, federation, net)
-        self.server.states[OWN_STATE] = {"run": torch.tensor(secrets.randbits(63))}
+        self.server.states[COORDINATOR] = {"run": torch.tensor(secrets.randbits(63))}
         self.started = 0.0  # when the round started
         self._sender: RequestSender | None = None
         self._checkpointed: dict[int, int] = {}  # the round of each client's state in the last checkpoint
@@ -111,7 +111,7 @@ class Coordinator(Trainer):
     @property
     def run_id(self) -> str:
         """The id under which nodes keep their states; it was chosen when the run was first started."""
-        return f"{int(self.server.states[OWN_STATE]['run']):016x}"
+        return f"{int(self.server.states[COORDINATOR]['run']):016x}"
 
     # -- what a round asks for -------------------------------------------------------------------------------
     def train(self, broadcast: Broadcast, ids: np.ndarray) -> CohortUpdate:
@@ -233,7 +233,7 @@ class Coordinator(Trainer):
             K=integers(r.K for r in replies.values()),
             deltas=torch.stack([self._delta(row["delta"]) for row in rows]) if rows else w.new_zeros(0, len(w)),
             uploads=stack(uploads),
-            states={OWN_STATE: {"round": integers([round] * len(rows)).cpu()}},
+            states={COORDINATOR: {"round": integers([round] * len(rows)).cpu()}},
             loss=torch.stack([row["loss"] for row in rows]) if rows else w.new_zeros(0),
         )
 
