@@ -20,7 +20,7 @@ from holdfast.runs.client_table import ClientRow, ClientTable
 from holdfast.runs.history import history_frame
 from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
-from holdfast.runs.text_inputs import texts_in, tokens_of_texts
+from holdfast.runs.text_inputs import output_texts, texts_in, tokens_of_texts
 from holdfast.runs.trained_model import RawModel, loaded, logits_of
 from holdfast.tasks.lookup import read_task
 from holdfast.tasks.task import CLASS, TOKENS, Task
@@ -106,12 +106,11 @@ class Result:
 
         ``x`` are raw inputs: arrays, tensors or lists like those that the data set was made of. They are scaled and
         normalised as in training. A model that was trained on characters takes texts as well, a string or a list of
-        strings; it then returns the name of each text's class: for ``next-character`` and ``next-token`` the character
-        that comes next.
+        strings; it then returns texts: the name of each one's class, or the character that comes next.
         """
         found: np.ndarray = self.task.predictions(self._outputs(x)).numpy()
         named = texts_in(x) and self.task.targets in (CLASS, TOKENS)
-        return np.array(self.classes, dtype=object)[found] if named else found
+        return np.array(output_texts(self.facts), dtype=object)[found] if named else found
 
     def predict_proba(self, x: Any) -> np.ndarray:
         """Return the probability of every class, label or token for every sample; ``x`` are raw inputs.
