@@ -51,6 +51,7 @@ class Federation:
         validation: The samples that are held out of training to choose by: those of every client, or one pool.
         weight: A factor per output on the loss of its class or label; None: 1.
         client_names: The names of the clients, if they have any.
+        settings: What ``federate`` was asked for besides split, clients and seed, by the names of a run's settings.
     """
 
     data: DataSet
@@ -67,6 +68,7 @@ class Federation:
     validation: Deal | None = None
     weight: Tensor | None = None
     client_names: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -361,9 +363,11 @@ def federate(
         raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
     private, shared = read_augmentations(data, augment, augment_public)
     data, held, names = with_federated_moments(data, dealt), torch.from_numpy(held_out), client_names(data, split)
+    settings = {"public": public, "augment": augment, "augment_public": augment_public}
+    settings |= {"validation": validation, "validation_from": validation_from}
     return Federation(
         data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged,
-        client_names=names,
+        client_names=names, settings=tuple(settings.items()),
     )  # fmt: skip
 
 
