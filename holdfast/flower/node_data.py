@@ -15,6 +15,7 @@ from holdfast.data.arrays import labels
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, read_augmentations, refuse_bad_samples
 from holdfast.data.given_clients import check_names, names_to_show
+from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.splits import Deal
 from holdfast.data.user_arrays import check_alike, read_inputs
 from holdfast.method.config import Config
@@ -29,7 +30,7 @@ SPLIT_BY_NODES = "nodes"  # the name of the split when each node brings its own 
 @lru_cache(maxsize=1)
 def split_data(config: Config) -> Federation:
     """Return the federation of a data set by name; every machine of the run computes the same one."""
-    return deal(config)
+    return with_loss_weights(deal(config), config.class_weights, config.pos_weight)
 
 
 def node_federation(
@@ -97,7 +98,8 @@ def _split_by_nodes(data: DataSet, held: Deal, config: Config) -> Federation:
     """Make a federation of a machine's own samples, without public data."""
     private, shared = read_augmentations(data, config.augment, config.augment_public)
     none = torch.empty(0, dtype=torch.int64)
-    return Federation(data, held, SPLIT_BY_NODES, config.deal_seed, none, private, augment_public=shared)
+    federation = Federation(data, held, SPLIT_BY_NODES, config.deal_seed, none, private, augment_public=shared)
+    return with_loss_weights(federation, config.class_weights, config.pos_weight)
 
 
 def clients_of(config: Config, node_config: Mapping[str, Any]) -> list[int]:

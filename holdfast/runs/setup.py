@@ -16,15 +16,17 @@ from torch.utils._pytree import tree_map
 from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
+from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.sources import load
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
 from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
-from holdfast.models.zoo import make
+from holdfast.models.zoo import make, takes_tokens
 from holdfast.runs.code_files import located
 from holdfast.training.round import Trainer
 from holdfast.training.simulation import Simulation, decided
@@ -40,6 +42,7 @@ class RunSetup:
     net: Net
     path: Path | None = None  # the run's folder
     factory: Factory | None = None  # makes the network, where the user has passed such a function or class
+    metric: Metric | None = None  # what the run goes by; None: what its config names
 
 
 MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
@@ -50,7 +53,7 @@ OTHER_TRAINERS = {"flower": "holdfast.flower:ray_trainer"}
 
 def simulate(setup: RunSetup) -> AbstractContextManager[Trainer]:
     """Train all clients in this process."""
-    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net))
+    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric))
 
 
 def trainer_for(engine: str) -> MakeTrainer:
@@ -85,7 +88,8 @@ def prepare(
     method, federation, net = check_together(config, method, federation, model)
     config = decided(with_federation(config, federation), federation, net)
     factory = None if isinstance(model, nn.Module) else model
-    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory)
+    metric = read_metric(located(config).metric, federation.data.task)
+    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory, metric)
 
 
 def prepare_simulation(
@@ -93,7 +97,7 @@ def prepare_simulation(
 ) -> Simulation:
     """Build the simulation that a config describes, to play its rounds by hand."""
     setup = prepare(config, method, federation, model)
-    return Simulation(setup.config, setup.method, setup.federation, setup.net)
+    return Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
 
 
 def read_data(config: Config) -> DataSet:
@@ -132,6 +136,7 @@ def check_together(
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
+    federation = with_loss_weights(federation, config.class_weights, config.pos_weight)
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
@@ -142,7 +147,7 @@ def check_together(
 
 def check_choices(config: Config, method: Method, federation: Federation) -> None:
     """Raise an error for a metric that does not fit the task, and for early stopping where it cannot work."""
-    read_metric(config.metric, federation.data.task)
+    read_metric(located(config).metric, federation.data.task)
     if config.stop_after is None:
         return
     if federation.validation is None:
@@ -157,8 +162,8 @@ def fitted(
 ) -> tuple[Federation, Net]:
     """Make the network, and let the samples reach it as it takes them.
 
-    A named network takes numbers, and samples of two axes as images. The user's own module gets samples in their own
-    shape, and integers as integers unless it fails on them.
+    A named network takes numbers, and samples of two axes as images; or it takes tokens. The user's own module gets
+    samples in their own shape, and integers as integers unless it fails on them.
 
     Args:
         config: The run.
@@ -176,14 +181,26 @@ def fitted(
                 f"the network {config.model} takes one tensor, but a sample of {federation.data.name} is several "
                 f"({names}); use a model of your own"
             )
-        federation = federation.as_images()
-    module = network(config, model, federation.shape, federation.classes)
+        federation = _as_tokens(config, federation) if takes_tokens(config.model) else federation.as_images()
+    module = network(config, model, federation)
     if federation.integers and not is_named(config, model):
         try:
             return federation.as_tokens(), _network(config, federation.as_tokens(), module, device)
         except HoldfastError:
             pass  # a model that takes numbers; if it takes neither, the error below names the reason
     return federation, _network(config, federation, module, device)
+
+
+def _as_tokens(config: Config, federation: Federation) -> Federation:
+    """Return a federation of tokens as a named network takes them; other samples are refused."""
+    if not federation.integers:
+        x, data = federation.data.x, federation.data.name
+        found = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape[1:])}"
+        raise HoldfastError(
+            f"the network {config.model} takes tokens, but a sample of {data} is {found}; use a network that takes "
+            "numbers, such as mlp"
+        )
+    return federation.as_tokens()
 
 
 def is_named(config: Config, model: nn.Module | Factory | None) -> bool:
@@ -201,23 +218,25 @@ def _network(config: Config, federation: Federation, module: nn.Module, device: 
     )  # fmt: skip
 
 
-def network(config: Config, model: nn.Module | Factory | None, shape: tuple[int, ...], classes: int) -> nn.Module:
+def network(config: Config, model: nn.Module | Factory | None, federation: Federation) -> nn.Module:
     """Return the network of a run.
 
     Args:
         config: The run.
         model: The user's own module, or what makes it; by default the network that the config names.
-        shape: The shape of one input, without the batch axis.
-        classes: The number of classes.
+        federation: The data, whose samples and outputs it must fit.
 
     Returns:
         The network; unless it is the user's own module, its weights follow from the seed.
     """
     if isinstance(model, nn.Module):
         return model
+    shape, classes, data = federation.shape, federation.classes, federation.data
     if model is not None:
         return from_factory(model, shape, classes, config.seed)
-    return make(located(config).model, shape, classes, config.seed)
+    every = bool(data.task.positions(data.y))
+    tokens = len(data.vocabulary.tokens) if data.vocabulary else classes if every else 0
+    return make(located(config).model, shape, classes, config.seed, tokens, every)
 
 
 def settings_of_objects(
