@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.method.config import Config
     from holdfast.method.method import Method
     from holdfast.method.part import Client, Part, Round, Tensors, Trip
+    from holdfast.metrics.metric import Metric
+    from holdfast.metrics.predictions import Predictions
     from holdfast.models.groupnorm import to_groupnorm
     from holdfast.models.net import Net, Out
     from holdfast.reports.page import report
@@ -44,6 +46,8 @@ _HOMES = {
     "holdfast.data.user_datasets": ("from_dataset", "from_huggingface"),
     "holdfast.core.errors": ("HoldfastError",),
     "holdfast.method.method": ("Method",),
+    "holdfast.metrics.metric": ("Metric",),
+    "holdfast.metrics.predictions": ("Predictions",),
     "holdfast.models.groupnorm": ("to_groupnorm",),
     "holdfast.models.net": ("Net", "Out"),
     "holdfast.core.params": ("param",),
@@ -64,7 +68,7 @@ __all__ = [  # noqa: RUF022 - as a reader meets them
     "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
     "DataSet", "from_arrays", "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client",
     "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel",
-    "Regression", "NextToken", "HoldfastError",
+    "Regression", "NextToken", "Metric", "Predictions", "HoldfastError",
 ]  # fmt: skip
 
 
