@@ -15,17 +15,22 @@ from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
 from holdfast.data.augmentation_sum import AugmentationSum, read_augmentation
 from holdfast.data.batch import Batch
+from holdfast.data.client_maker import ClientMaker, CohortSamples
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
+from holdfast.data.federated_moments import with_federated_moments
+from holdfast.data.given_clients import check_names, client_names, decide_clients
+from holdfast.data.normalisation import OFF
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
 from holdfast.data.targets import with_task
 from holdfast.data.validation import CLIENTS, POOL, hold_out_of_clients, pooled_validation
 from holdfast.tasks.lookup import read_task
-from holdfast.tasks.task import Task
+from holdfast.tasks.task import NUMBERS, Task
 
 NO_AUGMENTATION = AugmentationSum()
+GIVEN = "given"  # the split of clients that exist as such
 SAME = "same"  # public data is augmented as the clients' data where clients train on it
 
 
@@ -47,6 +52,7 @@ class Federation:
         tokens: Whether integers reach the network as they are.
         validation: The samples that are held out of training to choose by: those of every client, or one pool.
         weight: A factor per output on the loss of its class or label; None: 1.
+        client_names: The names of the clients, if they have any.
     """
 
     data: DataSet
@@ -62,6 +68,7 @@ class Federation:
     augment_public: AugmentationSum | None = None
     validation: Deal | None = None
     weight: Tensor | None = None
+    client_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -69,7 +76,12 @@ class Federation:
     @property
     def clients(self) -> int:
         """The number of clients."""
-        return len(self.deal.offsets) - 1
+        return len(self.deal.offsets) - 1 if self.on_demand is None else self.on_demand.clients
+
+    @property
+    def on_demand(self) -> ClientMaker | None:
+        """Makes the clients, if they are made when a round needs them; ``deal`` has none of them then."""
+        return self.data.on_demand
 
     @property
     def classes(self) -> int:
@@ -79,12 +91,24 @@ class Federation:
     @cached_property
     def strata(self) -> np.ndarray:
         """The group of every sample by its target, int64 [n], as splits deal them: for classes the class."""
-        return self.data.task.strata(self.data.y.cpu().numpy().copy())[0]
+        return self.strata_of(self.data.y)[0]
 
     @cached_property
     def strata_names(self) -> tuple[str, ...]:
         """The names of these groups."""
-        return self.data.task.strata(self.data.y.cpu().numpy().copy())[1] or self.data.classes
+        return self.strata_of(self.data.y)[1] or self.data.classes
+
+    def strata_of(self, y: Tensor) -> tuple[np.ndarray, tuple[str, ...] | None]:
+        """Group samples by their targets, as the task does; groups that depend on all samples are one on demand."""
+        if self.on_demand is not None and not self.data.task.has_classes:
+            return np.zeros(len(y), np.int64), ("all",)
+        return self.data.task.strata(y.cpu().numpy().copy())
+
+    def make_clients(self, ids: np.ndarray) -> CohortSamples:
+        """Make clients on demand, in ascending order, with targets as the task's loss takes them."""
+        assert self.on_demand is not None
+        made = self.on_demand.cohort(ids)
+        return made._replace(y=self.data.task.scaled(made.y))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -97,9 +121,25 @@ class Federation:
         return self.data.x.device
 
     @property
-    def occupied(self) -> np.ndarray:
+    def normalisation(self) -> str:
+        """Where the mean and standard deviation of inputs come from: one of ``data.normalisation.CHOICES``."""
+        return OFF if self.tokens else self.data.normalisation
+
+    def name_of(self, client: int) -> str:
+        """Return what to call a client: its name, or its number if it has none."""
+        return self.client_names[client] if self.client_names else str(client)
+
+    @property
+    def occupied(self) -> np.ndarray | range:
         """The clients that have samples; the others never join a cohort."""
-        return np.flatnonzero(self.deal.sizes)
+        return np.flatnonzero(self.deal.sizes) if self.on_demand is None else range(self.on_demand.clients)
+
+    def need_all_clients(self, what: str, remedy: str = "leave it out") -> None:
+        """Raise an error for what needs the samples of every client, if clients are made on demand."""
+        if self.on_demand is not None:
+            raise HoldfastError(
+                f"{what} needs the samples of every client, but those of {self.data.name} are made on demand: {remedy}"
+            )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Federation:
         """Return the same federation with its samples on a device and its inputs in a precision."""
@@ -120,6 +160,7 @@ class Federation:
         Returns:
             The smaller federation.
         """
+        self.need_all_clients("a federation of several machines", "let every node bring its own data")
         owned = [self.deal.client(i) if i in set(clients) else self.deal.index[:0] for i in range(self.clients)]
         private = torch.from_numpy(np.concatenate(owned)).to(self.device)
         held_out = self.public if server else self.public[:0]
@@ -287,8 +328,8 @@ class Federation:
 
 def federate(
     data: DataSet,
-    split: str = "dirichlet(0.3)",
-    clients: int = 20,
+    split: str | None = None,
+    clients: int | None = None,
     seed: int = 0,
     public: float | str = 0.0,
     augment: bool | str = False,
@@ -301,9 +342,10 @@ def federate(
 
     Args:
         data: The data set, from ``load`` or from your own arrays.
-        split: How samples are dealt, such as ``iid``, ``dirichlet(0.3)`` or ``given``.
-        clients: The number of clients.
-        seed: The seed of the split.
+        split: How samples are dealt, such as ``iid``, ``dirichlet(0.3)`` or ``given``. By default ``given`` if the data
+            brings clients, otherwise ``dirichlet(0.3)``.
+        clients: The number of clients. By default those that the data brings if the split is ``given``, otherwise 20.
+        seed: The seed of the split, of its noise, and of what is held out.
         public: The fraction of every class that is held out for the server before the split; ``"test"`` makes the test
             samples public instead. That leaks the test set: parts refuse it unless ``allow_test_leak`` is set.
         augment: How to change training images at random: a sum such as ``"crop(4, padding=reflect)+flip(0.5)"``; True
@@ -322,6 +364,15 @@ def federate(
     if task is not None:
         data = with_task(data, read_task(task) if isinstance(task, str) else task)
     refuse_bad_samples(data)
+    check_names(data.name, data.clients)
+    if data.on_demand is not None:
+        _check_on_demand(data, data.on_demand, split, clients)
+        made = _federation_on_demand(data, data.on_demand, seed, *read_augmentations(data, augment, augment_public))
+        for what, asked in (("public data", public), ("validation", validation)):
+            if asked:
+                made.need_all_clients(what)
+        return made
+    split, clients = decide_clients(data, split, clients)
     leaks, known = public == "test", len(data.y)
     if leaks:
         x, y = torch.cat([data.x, data.test_x]), torch.cat([data.y, data.test_y])
@@ -343,14 +394,30 @@ def federate(
     if dealt.noise is not None and (data.fields or data.x.dtype == torch.int64):
         raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
     private, shared = read_augmentations(data, augment, augment_public)
-    held = torch.from_numpy(held_out)
-    return Federation(data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged)
+    data, held, names = with_federated_moments(data, dealt), torch.from_numpy(held_out), client_names(data, split)
+    return Federation(
+        data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged,
+        client_names=names,
+    )  # fmt: skip
 
 
 def standardised(data: DataSet, deal: Deal) -> DataSet:
     """Return the data set with targets as the task's loss takes them, by the scale of the clients' samples."""
     task = data.task.standardised(data.y, torch.from_numpy(deal.index))
     return replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+
+
+def _federation_on_demand(
+    data: DataSet, maker: ClientMaker, seed: int, augment: AugmentationSum, augment_public: AugmentationSum | None
+) -> Federation:
+    """Return a federation whose clients are made on demand; numbers to predict get the scale of some of them."""
+    task = data.task
+    if task.targets == NUMBERS:
+        seen = maker.some().y
+        task = task.standardised(seen, torch.arange(len(seen)))
+    data = replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+    nobody, nothing = Deal(np.empty(0, np.int64), np.zeros(1, np.int64)), torch.empty(0, dtype=torch.int64)
+    return Federation(data, nobody, GIVEN, seed, nothing, augment, augment_public=augment_public)
 
 
 def read_augmentations(
@@ -398,6 +465,14 @@ def _check_data_set(data: object) -> None:
     if not isinstance(data, DataSet):
         kind = type(data).__name__
         raise HoldfastError(f"federate needs a data set, not a {kind}; use load('digits') or from_arrays(x, y)")
+
+
+def _check_on_demand(data: DataSet, maker: ClientMaker, split: str | None, clients: int | None) -> None:
+    """Raise an error for another split or number of clients than those that are made on demand."""
+    if split not in (None, GIVEN):
+        raise HoldfastError(f"the clients of {data.name} are made on demand, not dealt by {split}: use the split given")
+    if clients not in (None, maker.clients):
+        raise HoldfastError(f"{data.name} has {maker.clients} clients, not {clients}: leave out clients")
 
 
 def refuse_bad_samples(data: DataSet) -> None:

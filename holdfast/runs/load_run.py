@@ -34,7 +34,7 @@ from holdfast.runs.model_facts import ModelFacts, facts_of, read_model_facts, st
 from holdfast.runs.run_files import CONFIG, HISTORY
 from holdfast.runs.run_result import Result
 from holdfast.runs.setup import arithmetic, fitted, pick_device, refuse_other_objects
-from holdfast.runs.summary_file import check_length, read_summary
+from holdfast.runs.summary_file import check_length, identity, read_summary
 from holdfast.training.evaluation import Score, evaluate, usual_metrics
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
@@ -69,7 +69,7 @@ def load_run(
         _check_model(place, facts, stored)
         check_frozen(place.path, stored, net)
     method = with_flag_parts(as_method(config.method), config)
-    server = Server(net, method, config.clients, config.server_lr)
+    server = Server(net, method, config.client_count, config.server_lr)
     done = checkpoint.load(place.checkpoint, server, None)
     if not done:
         raise HoldfastError(f"the run in {place.path} has no checkpoint, so it has no trained model: run it again")
@@ -111,8 +111,8 @@ def _federation(
             f"the run in {place.path} was started from Python with its own data, {config.data}: use "
             "holdfast.load_run(folder, model=..., federation=...)"
         )
-    nobody = Deal(np.empty(0, np.int64), np.zeros(config.clients + 1, np.int64))
-    return Federation(data, nobody, config.split, config.seed, torch.empty(0, dtype=torch.int64))
+    nobody = Deal(np.empty(0, np.int64), np.zeros(config.client_count + 1, np.int64))
+    return Federation(data, nobody, str(config.split), config.deal_seed, torch.empty(0, dtype=torch.int64))
 
 
 def _check_kind(place: RunFolder, federation: Federation, stored: ModelFacts | None) -> None:
@@ -172,7 +172,7 @@ def _summary(
         summary = read_summary(place.path, REMEDY)
         check_length(place.path, len(history), summary, REMEDY)
         return summary | where
-    what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
+    what = identity(config)
     return what | summarize(history, metric, guessing) | where
 
 

@@ -48,8 +48,9 @@ def first_difference(stored: Config, asked: Mapping[str, Any], roles: tuple[str,
         if name not in FIELDS or name in allowed or (value is None and name in decided):
             continue
         value = checked(stored.name, FIELDS[name], value)
-        if value != getattr(stored, name):
-            return Difference(name, getattr(stored, name), value)
+        before = stored.deal_seed if name == "split_seed" else getattr(stored, name)
+        if value != before:
+            return Difference(name, before, value)
     return None
 
 

@@ -16,6 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
 from holdfast.core.notebook import shows_progress
 from holdfast.data.federation import Federation
+from holdfast.data.normalisation import FEDERATED
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
@@ -31,12 +32,21 @@ from holdfast.runs.folder import RunFolder
 from holdfast.runs.frozen_weights import check_frozen
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
-from holdfast.runs.model_facts import facts_of, read_model_facts
+from holdfast.runs.model_facts import check_encoding, facts_of, read_model_facts
 from holdfast.runs.provenance import commit, made_here
 from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.run_options import RunOptions
 from holdfast.runs.run_result import Result
-from holdfast.runs.setup import OTHER_TRAINERS, MakeTrainer, arithmetic, prepare, settings_of_objects, trainer_for
+from holdfast.runs.setup import (
+    OTHER_TRAINERS,
+    MakeTrainer,
+    RunSetup,
+    arithmetic,
+    prepare,
+    settings_of_objects,
+    trainer_for,
+)
+from holdfast.runs.summary_file import identity
 from holdfast.runs.trackers import require, tracked
 from holdfast.training.evaluation import Score, all_metrics, defined, floor
 from holdfast.training.personal import TUNED, personalise
@@ -85,6 +95,8 @@ def run(
     asked = settings | settings_of_objects(federation, model, settings)
     if options.resume and options.folder is not None:
         stored, asked = for_resume(options.folder.stored(), asked, options.folder.path)
+        if federation is not None and stored.split_seed is None:
+            asked.pop("split_seed")  # an earlier version did not record it
         import_parts(stored)
         refuse_without_objects(stored, options.folder.path, federation, model, sum, asked.get("metric"))
         config = resumed_config(stored, asked, sum)
@@ -154,8 +166,18 @@ def carry_out(
     commit()  # now: the code may change while the run goes on
     with arithmetic(config.precision):
         setup = prepare(config, method, federation, model, options.path)
+        setup = _normalised_as_before(setup, options.path) if options.resume else setup
         with _reserved(options), (make_trainer or trainer_for(config.engine))(setup) as trainer:
             return _play(trainer, options, setup.federation)
+
+
+def _normalised_as_before(setup: RunSetup, path: Path | None) -> RunSetup:
+    """Return the setup of a run that is resumed, with the statistics from which it was trained so far."""
+    data, stored = setup.federation.data, read_model_facts(path) if path else None
+    if data.normalise != FEDERATED or stored is None or len(stored.mean) != len(data.mean):
+        return setup
+    data = replace(data, mean=tuple(stored.mean), std=tuple(stored.std))
+    return replace(setup, federation=replace(setup.federation, data=data))
 
 
 def _reserved(options: RunOptions) -> AbstractContextManager[object]:
@@ -200,7 +222,9 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
         folder.describe(trainer.federation, trainer.net)
         return []
     folder.check_covered(trainer.config)
-    check_frozen(folder.path, read_model_facts(folder.path), trainer.net)
+    stored = read_model_facts(folder.path)
+    check_frozen(folder.path, stored, trainer.net)
+    check_encoding(folder.path, stored, trainer.federation)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
     if not folder.described:  # the run was killed before it was, or an earlier version started it
@@ -214,7 +238,7 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
     for t in range(len(history) + 1, config.rounds + 1):
         if stopped(history, trainer.metric, config.stop_after):
             break
-        started = time.perf_counter()
+        started, names = time.perf_counter(), trainer.federation.client_names
         record = trainer.play(t)
         if config.evaluates(t):
             score, judged = trainer.evaluate(), trainer.validate()
@@ -226,6 +250,8 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
         history.append(record)
         stopping = options.stop() or stopped(history, trainer.metric, config.stop_after)
         if folder is not None:
+            if trainer.federation.client_names != names:
+                folder.describe(trainer.federation, trainer.net)
             folder.append(record)
             if t % config.checkpoint_every == 0 or t == config.rounds or stopping:
                 covered = folder.checksums(config, t)
@@ -239,8 +265,7 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
 def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | None) -> dict[str, Any]:
     """Sum up the run; one that was finished before keeps the place and date of its making."""
     config = trainer.config
-    what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
-    what |= {"task": str(trainer.federation.data.task.name)}
+    what = identity(config) | {"task": str(trainer.federation.data.task.name)}
     what |= folder.made() if folder and folder.finished else made_here(trainer.net.device)
     leak = {"leaks_test_data": True} if trainer.federation.leaks else {}
     guessing = loss_of_guessing(trainer.method, trainer.federation)

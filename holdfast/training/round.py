@@ -49,7 +49,7 @@ class Trainer(ABC):
     engine_name: str
     engine_reason: str
     clients: ClientStates  # what a checkpoint keeps about each client
-    occupied: np.ndarray  # the clients that have samples, as far as is known
+    occupied: np.ndarray | range  # the clients that have samples, as far as is known
 
     def __init__(
         self, config: Config, method: Method, federation: Federation, net: Net, metric: Metric | None = None
@@ -80,8 +80,11 @@ class Trainer(ABC):
 
     # -- who trains the clients ----------------------------------------------------------------------------
     @abstractmethod
-    def drawable(self) -> np.ndarray:
+    def drawable(self) -> np.ndarray | range:
         """Return the clients that may be drawn now."""
+
+    def load(self, t: int) -> None:  # noqa: B027 - most trainers have everything
+        """Get what the clients of round ``t`` need; by default nothing."""
 
     @abstractmethod
     def train(self, broadcast: Broadcast, ids: np.ndarray) -> CohortUpdate:
@@ -145,6 +148,7 @@ class Trainer(ABC):
     def play(self, t: int) -> RoundRecord:
         """Play round ``t`` = 1, 2, ...; the record still lacks the evaluation and the time."""
         ids = draw(self.config, self.drawable(), t)
+        self.load(t)
         broadcast, visits = self._consult(self.broadcast(t, self.server.messages()), ids)
         groups = self.slices(ids)
         sums = None
