@@ -16,6 +16,7 @@ from holdfast.data.table import frame_table
 from holdfast.data.table_encoding import Encoded, encode
 from holdfast.method.config import Config
 from holdfast.models.net import Net
+from holdfast.runs.client_table import ClientRow, ClientTable
 from holdfast.runs.history import history_frame
 from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
@@ -44,6 +45,7 @@ class Result:
         w: The served model as a vector.
         score: The last evaluation.
         facts: What the model is called with, and the names of its classes.
+        table: The scores of the clients, if the run measures them and is finished.
     """
 
     config: Config
@@ -53,6 +55,7 @@ class Result:
     w: Tensor
     score: Score | None
     facts: ModelFacts
+    table: ClientTable | None = None
 
     def __repr__(self) -> str:
         c, s = self.config, self.summary
@@ -149,6 +152,12 @@ class Result:
     def raw_model(self) -> RawModel:
         """Return ``model`` in a module that takes raw inputs: it scales and normalises them itself."""
         return RawModel(self.model, self.facts, self.net.dtype).to(self.net.device).eval()
+
+    def client_scores(self) -> dict[str, ClientRow]:
+        """Return the final score of every client on its own test samples, by name; needs ``client_eval``."""
+        if self.table is None:
+            raise HoldfastError("this run has no scores of clients: run it with client_eval, up to its last round")
+        return {row.name: row for row in self.table.rows}
 
     def frame(self) -> pandas.DataFrame:
         """Return the history as a pandas frame: a row per round, and a column per measure of drift."""
