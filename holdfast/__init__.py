@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from holdfast.data.sources import load
     from holdfast.data.user_arrays import from_arrays, from_clients
     from holdfast.data.user_datasets import from_dataset, from_huggingface
+    from holdfast.data.user_leaf import from_leaf
+    from holdfast.data.user_tables import from_csv, from_dataframe, from_parquet
+    from holdfast.data.user_text import from_text
     from holdfast.method.config import Config
     from holdfast.method.method import Method
     from holdfast.method.part import Client, Part, Round, Tensors, Trip
@@ -27,6 +30,11 @@ if TYPE_CHECKING:
     from holdfast.runs.load_run import load_run
     from holdfast.runs.run import run
     from holdfast.runs.run_result import Result
+    from holdfast.tasks.classification import Classification
+    from holdfast.tasks.multilabel import Multilabel
+    from holdfast.tasks.next_token import NextToken
+    from holdfast.tasks.regression import Regression
+    from holdfast.tasks.task import Task
 
 # Where each public name lives. They are imported when first used, so that the command line starts at once.
 _HOMES = {
@@ -39,6 +47,9 @@ _HOMES = {
     "holdfast.data.sources": ("load",),
     "holdfast.data.user_arrays": ("from_arrays", "from_clients"),
     "holdfast.data.user_datasets": ("from_dataset", "from_huggingface"),
+    "holdfast.data.user_tables": ("from_csv", "from_dataframe", "from_parquet"),
+    "holdfast.data.user_leaf": ("from_leaf",),
+    "holdfast.data.user_text": ("from_text",),
     "holdfast.core.errors": ("HoldfastError",),
     "holdfast.method.method": ("Method",),
     "holdfast.models.groupnorm": ("to_groupnorm",),
@@ -49,13 +60,20 @@ _HOMES = {
     "holdfast.runs.load_run": ("load_run",),
     "holdfast.runs.run": ("run",),
     "holdfast.runs.run_result": ("Result",),
+    "holdfast.tasks.classification": ("Classification",),
+    "holdfast.tasks.multilabel": ("Multilabel",),
+    "holdfast.tasks.next_token": ("NextToken",),
+    "holdfast.tasks.regression": ("Regression",),
+    "holdfast.tasks.task": ("Task",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
     "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
-    "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset", "from_huggingface", "Method", "Part",
-    "param", "Client", "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "HoldfastError",
+    "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset", "from_huggingface", "from_csv",
+    "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param", "Client", "Batch", "Round",
+    "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken",
+    "HoldfastError",
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,10 @@ from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, Stored
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.user_files import MODULES
+from holdfast.data.dataset import DataSet
+from holdfast.data.given_clients import decide_clients
+from holdfast.data.normalisation import PUBLISHED
+from holdfast.data.split_sum import read as read_split
 from holdfast.method.config import FIELDS, Config, changed_settings, with_role
 from holdfast.method.config_text import flag_words, setting_from_text, setting_to_text
 from holdfast.method.method import Method, as_method
@@ -87,6 +91,23 @@ class Plan:
     def config_of(self, entry: Entry, seed: int) -> Config:
         return self.config.changed(method=entry.text, seed=seed, **entry.settings)
 
+    def decided(self, data: DataSet) -> Plan:
+        """Return the plan with the split and the number of clients decided that were left open.
+
+        All points of a sweep over splits get the same number of clients: that of the data, if one of them is ``given``.
+        """
+        config = self.config
+        splits = self.sweep.get("split", (config.split,))
+        clients = None if "clients" in self.sweep else config.clients
+        found = [decide_clients(data, split, clients) for split in splits]
+        settings: dict[str, Any] = {"normalisation": data.normalisation}
+        if "split" not in self.sweep:
+            settings["split"] = found[0][0]
+        if "clients" not in self.sweep:
+            brought = [many for split, many in found if read_split(split).by_groups]
+            settings["clients"] = brought[0] if brought else found[0][1]
+        return replace(self, config=config.changed(**settings))
+
     def tasks(self, out: Path) -> list[Task]:
         """List the runs seed by seed: differences show early, and each federation is dealt once."""
         entries = self.entries
@@ -127,6 +148,7 @@ class Plan:
             own=self.from_python,
             classes=facts.classes,
             counts=facts.counts,
+            names=facts.names,
         )
 
     def command(self, out: Path) -> str | None:
@@ -158,6 +180,8 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
     """
     values = settings_of(config) | {"cohort": cohort}
     hidden = {*leave_out, *with_role("recorded")} | ({"cohort"} if cohort is None else set())
+    if config.normalisation not in (None, PUBLISHED):
+        hidden -= {"normalisation"}
     return {
         k: v for k, v in values.items() if k not in hidden and (k in with_role("headline") or v != FIELDS[k].default)
     }
@@ -245,17 +269,12 @@ def check_sweep(sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any])
             )
         if isinstance(values, str) or not values:
             raise HoldfastError(f"the sweep of {name} needs a list of values, such as {name}=a,b")
-        checked = tuple(getattr(Config().changed(**valid_alone(name, v)), name) for v in values)
+        checked = tuple(getattr(Config().changed(**{name: v}), name) for v in values)
         for value in checked:
             if checked.count(value) > 1:
                 raise HoldfastError(f"the sweep of {name} lists {setting_to_text(value)} twice: remove one")
         axes[name] = checked
     return axes
-
-
-def valid_alone(name: str, value: Any) -> dict[str, Any]:
-    """Return a setting to be checked by itself: a cohort comes with as many clients as it needs."""
-    return {name: value} | ({"clients": max(value, 1)} if name == "cohort" and isinstance(value, int) else {})
 
 
 def sweep_from_text(texts: Sequence[str]) -> dict[str, list[Any]]:

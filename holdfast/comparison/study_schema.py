@@ -191,9 +191,17 @@ class StudyEntry:
 
 @dataclass(frozen=True)
 class ClientCounts:
-    """Samples per client and class; None for large federations."""
+    """Samples per client and class, and the clients' names if they have any; None for large federations.
+
+    Attributes:
+        counts: The samples.
+        names: The names.
+        left_out: Which clients' updates a single run left out, and why, a sentence each; never written.
+    """
 
     counts: list[list[int]] | None = field(default=None, metadata=OMIT_NONE)
+    names: list[str] | None = field(default=None, metadata=OMIT_NONE)
+    left_out: list[str] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,10 +261,14 @@ class ExecutionOptions:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What a result says about the data: its classes, and the samples per client and class of the first seed."""
+    """What a result says about the data: its classes, and the samples per client and class of the first seed.
+
+    ``names`` are those of the clients, if they have any.
+    """
 
     classes: list[str]
     counts: list[list[int]] | None
+    names: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +284,8 @@ class StoredPlan:
     own: dict[str, str] | None = None
     classes: list[str]
     counts: list[list[int]] | None
+    names: list[str] | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def facts(self) -> DataFacts:
-        return DataFacts(self.classes, self.counts)
+        return DataFacts(self.classes, self.counts, self.names)

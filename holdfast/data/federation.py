@@ -19,15 +19,18 @@ from holdfast.data.client_maker import ClientMaker, CohortSamples
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
+from holdfast.data.federated_moments import with_federated_moments
+from holdfast.data.given_clients import brought_clients, check_names, client_names, decide_clients
+from holdfast.data.normalisation import FEDERATED, OFF
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
 from holdfast.data.targets import with_task
+from holdfast.data.usual_split import GIVEN
 from holdfast.data.validation import CLIENTS, POOL, hold_out_of_clients, pooled_validation
 from holdfast.tasks.lookup import read_task
 from holdfast.tasks.task import NUMBERS, Task
 
 NO_AUGMENTATION = AugmentationSum()
-GIVEN = "given"  # the split of clients that exist as such
 SAME = "same"  # public data is augmented as the clients' data where clients train on it
 
 
@@ -49,6 +52,7 @@ class Federation:
         tokens: Whether integers reach the network as they are.
         validation: The samples that are held out of training to choose by: those of every client, or one pool.
         weight: A factor per output on the loss of its class or label; None: 1.
+        client_names: The names of the clients, if they have any.
     """
 
     data: DataSet
@@ -64,6 +68,7 @@ class Federation:
     augment_public: AugmentationSum | None = None
     validation: Deal | None = None
     weight: Tensor | None = None
+    client_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -114,6 +119,15 @@ class Federation:
     def device(self) -> torch.device:
         """The device of the samples."""
         return self.data.x.device
+
+    @property
+    def normalisation(self) -> str:
+        """Where the mean and standard deviation of inputs come from: one of ``data.normalisation.CHOICES``."""
+        return OFF if self.tokens else self.data.normalisation
+
+    def name_of(self, client: int) -> str:
+        """Return what to call a client: its name, or its number if it has none."""
+        return self.client_names[client] if self.client_names else str(client)
 
     @property
     def occupied(self) -> np.ndarray | range:
@@ -314,8 +328,8 @@ class Federation:
 
 def federate(
     data: DataSet,
-    split: str = "dirichlet(0.3)",
-    clients: int = 20,
+    split: str | None = None,
+    clients: int | None = None,
     seed: int = 0,
     public: float | str = 0.0,
     augment: bool | str = False,
@@ -328,9 +342,10 @@ def federate(
 
     Args:
         data: The data set, from ``load`` or from your own arrays.
-        split: How samples are dealt, such as ``iid``, ``dirichlet(0.3)`` or ``given``.
-        clients: The number of clients.
-        seed: The seed of the split.
+        split: How samples are dealt, such as ``iid``, ``dirichlet(0.3)`` or ``given``. By default ``given`` if the data
+            brings clients, otherwise ``dirichlet(0.3)``.
+        clients: The number of clients. By default those that the data brings if the split is ``given``, otherwise 20.
+        seed: The seed of the split, of its noise, and of what is held out.
         public: The fraction of every class that is held out for the server before the split; ``"test"`` makes the test
             samples public instead. That leaks the test set: parts refuse it unless ``allow_test_leak`` is set.
         augment: How to change training images at random: a sum such as ``"crop(4, padding=reflect)+flip(0.5)"``; True
@@ -349,8 +364,10 @@ def federate(
     if task is not None:
         data = with_task(data, read_task(task) if isinstance(task, str) else task)
     refuse_bad_samples(data)
+    check_names(data.name, data.clients)
+    split, clients = decide_clients(data, split, clients)
     if data.on_demand is not None:
-        _check_on_demand(data, data.on_demand, split, clients)
+        _check_on_demand(data, split, clients)
         made = _federation_on_demand(data, data.on_demand, seed, *read_augmentations(data, augment, augment_public))
         for what, asked in (("public data", public), ("validation", validation)):
             if asked:
@@ -377,8 +394,11 @@ def federate(
     if dealt.noise is not None and (data.fields or data.x.dtype == torch.int64):
         raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
     private, shared = read_augmentations(data, augment, augment_public)
-    held = torch.from_numpy(held_out)
-    return Federation(data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged)
+    data, held, names = with_federated_moments(data, dealt), torch.from_numpy(held_out), client_names(data, split)
+    return Federation(
+        data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged,
+        client_names=names,
+    )  # fmt: skip
 
 
 def standardised(data: DataSet, deal: Deal) -> DataSet:
@@ -390,12 +410,13 @@ def standardised(data: DataSet, deal: Deal) -> DataSet:
 def _federation_on_demand(
     data: DataSet, maker: ClientMaker, seed: int, augment: AugmentationSum, augment_public: AugmentationSum | None
 ) -> Federation:
-    """Return a federation whose clients are made on demand; numbers to predict get the scale of some of them."""
-    task = data.task
-    if task.targets == NUMBERS:
-        seen = maker.some().y
-        task = task.standardised(seen, torch.arange(len(seen)))
-    data = replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+    """Return a federation whose clients are made on demand; inputs and targets get the scale of some of them."""
+    if data.task.targets == NUMBERS or (data.normalise == FEDERATED and not data.fields):
+        some = maker.some()
+        known = Deal(np.arange(len(some.y)), some.deal.offsets)
+        seen = with_federated_moments(standardised(replace(data, x=some.x, y=some.y), known), known)
+        data = replace(data, task=seen.task, mean=seen.mean, std=seen.std)
+    data = replace(data, y=data.task.scaled(data.y), test_y=data.task.scaled(data.test_y))
     nobody, nothing = Deal(np.empty(0, np.int64), np.zeros(1, np.int64)), torch.empty(0, dtype=torch.int64)
     return Federation(data, nobody, GIVEN, seed, nothing, augment, augment_public=augment_public)
 
@@ -447,12 +468,14 @@ def _check_data_set(data: object) -> None:
         raise HoldfastError(f"federate needs a data set, not a {kind}; use load('digits') or from_arrays(x, y)")
 
 
-def _check_on_demand(data: DataSet, maker: ClientMaker, split: str | None, clients: int | None) -> None:
+def _check_on_demand(data: DataSet, split: str, clients: int) -> None:
     """Raise an error for another split or number of clients than those that are made on demand."""
-    if split not in (None, GIVEN):
+    if split != GIVEN:
         raise HoldfastError(f"the clients of {data.name} are made on demand, not dealt by {split}: use the split given")
-    if clients not in (None, maker.clients):
-        raise HoldfastError(f"{data.name} has {maker.clients} clients, not {clients}: leave out clients")
+    if clients != brought_clients(data):
+        raise HoldfastError(
+            f"clients is {clients}, but {data.name} brings {brought_clients(data)}, made on demand: leave out clients"
+        )
 
 
 def refuse_bad_samples(data: DataSet) -> None:

@@ -295,7 +295,8 @@ def split(study: Study) -> list[Chart]:
         return []
     rows = study.classes
     values: list[list[Number]] = [[client[c] for client in counts] for c in range(len(rows))]
-    columns = [str(i) for i in range(len(counts))]
+    names = study.split.names or []
+    columns = names if len(names) == len(counts) else [str(i) for i in range(len(counts))]
     return [
         HeatMap(
             "split",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.comparison.study_schema import Study, StudyEntry
-from holdfast.comparison.tables import NEVER, federation, last_scores, swept
+from holdfast.comparison.tables import NEVER, federation, last_scores, splits_of_seeds, swept
 from holdfast.method.config_text import setting_to_text
 from holdfast.reports import formatting, page_tables
 
@@ -24,7 +24,7 @@ def facts(study: Study) -> list[str]:
     """Describe the setup in a few words."""
     model = [str(study.settings["model"])] if "model" in study.settings else []
     seeds = [f"{len(study.seeds)} seeds"] if len(study.seeds) > 1 else []
-    return [*federation(study.settings), *model, *rounds(study), *swept(study), *seeds]
+    return [*federation(study.settings), *model, *rounds(study), *swept(study), *seeds, *splits_of_seeds(study)]
 
 
 def rounds(study: Study) -> list[str]:

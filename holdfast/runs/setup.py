@@ -16,15 +16,17 @@ from torch.utils._pytree import tree_map
 from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
+from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.sources import load
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
 from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
-from holdfast.models.zoo import make
+from holdfast.models.zoo import make, takes_tokens
 from holdfast.runs.code_files import located
 from holdfast.training.round import Trainer
 from holdfast.training.simulation import Simulation, decided
@@ -40,6 +42,7 @@ class RunSetup:
     net: Net
     path: Path | None = None  # the run's folder
     factory: Factory | None = None  # makes the network, where the user has passed such a function or class
+    metric: Metric | None = None  # what the run goes by; None: what its config names
 
 
 MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
@@ -50,7 +53,7 @@ OTHER_TRAINERS = {"flower": "holdfast.flower:ray_trainer"}
 
 def simulate(setup: RunSetup) -> AbstractContextManager[Trainer]:
     """Train all clients in this process."""
-    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net))
+    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric))
 
 
 def trainer_for(engine: str) -> MakeTrainer:
@@ -83,9 +86,10 @@ def prepare(
     """
     federation = deal(config) if federation is None else federation
     method, federation, net = check_together(config, method, federation, model)
-    config = decided(config, federation, net)
+    config = decided(with_federation(config, federation), federation, net)
     factory = None if isinstance(model, nn.Module) else model
-    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory)
+    metric = read_metric(located(config).metric, federation.data.task)
+    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory, metric)
 
 
 def prepare_simulation(
@@ -93,18 +97,27 @@ def prepare_simulation(
 ) -> Simulation:
     """Build the simulation that a config describes, to play its rounds by hand."""
     setup = prepare(config, method, federation, model)
-    return Simulation(setup.config, setup.method, setup.federation, setup.net)
+    return Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
+
+
+def read_data(config: Config) -> DataSet:
+    """Read the data set that a config names."""
+    return load(located(config).data, Path(config.data_dir) if config.data_dir else None)
 
 
 def deal(config: Config, data: DataSet | None = None) -> Federation:
     """Build the federation that a config describes; ``data`` replaces the data set that it names."""
-    if data is None:
-        data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
-    c = config
+    data, c = read_data(config) if data is None else data, config
     return federate(
-        data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
+        data, c.split, c.clients, c.deal_seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
         c.task,
     )  # fmt: skip
+
+
+def with_federation(config: Config, federation: Federation) -> Config:
+    """Return the config with what its federation decides, as far as it was left open."""
+    found = {"split": federation.split, "clients": federation.clients, "split_seed": federation.seed}
+    return config.changed(**found, normalisation=federation.normalisation)
 
 
 def check_together(
@@ -116,27 +129,29 @@ def check_together(
         The method with the parts that flags stand for, the federation with samples as the network takes them, and the
         network on its device.
     """
+    config = with_federation(config, federation)
     method = checked(with_flag_parts(method, config))
     config.schedule.check(config.rounds)
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
+    for what in asking_everybody(config, method):
+        federation.need_all_clients(what)
+    federation = with_loss_weights(federation, config.class_weights, config.pos_weight)
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
-    for what in asking_everybody(config, method, net):
-        federation.need_all_clients(what)
     check_choices(config, method, federation)
     method.check(config, net, federation)
     return method, federation, net
 
 
-def asking_everybody(config: Config, method: Method, net: Net) -> list[str]:
+def asking_everybody(config: Config, method: Method) -> list[str]:
     """Return the parts and settings that look at every client, whoever is drawn."""
     settings = {
         "personal": config.personal > 0,
-        "batchnorm = local": bool(net.kept_at_clients()),
+        "batchnorm = local": config.batchnorm == "local",
         "engine = flower": config.engine == "flower",
         "client_eval": config.client_eval,
         "class_weights = balanced": config.class_weights == "balanced",
@@ -147,7 +162,7 @@ def asking_everybody(config: Config, method: Method, net: Net) -> list[str]:
 
 def check_choices(config: Config, method: Method, federation: Federation) -> None:
     """Raise an error for a metric that does not fit the task, and for early stopping where it cannot work."""
-    read_metric(config.metric, federation.data.task)
+    read_metric(located(config).metric, federation.data.task)
     if config.stop_after is None:
         return
     if federation.validation is None:
@@ -162,8 +177,8 @@ def fitted(
 ) -> tuple[Federation, Net]:
     """Make the network, and let the samples reach it as it takes them.
 
-    A named network takes numbers, and samples of two axes as images. The user's own module gets samples in their own
-    shape, and integers as integers unless it fails on them.
+    A named network takes numbers, and samples of two axes as images; or it takes tokens. The user's own module gets
+    samples in their own shape, and integers as integers unless it fails on them.
 
     Args:
         config: The run.
@@ -181,14 +196,26 @@ def fitted(
                 f"the network {config.model} takes one tensor, but a sample of {federation.data.name} is several "
                 f"({names}); use a model of your own"
             )
-        federation = federation.as_images()
-    module = network(config, model, federation.shape, federation.classes)
+        federation = _as_tokens(config, federation) if takes_tokens(config.model) else federation.as_images()
+    module = network(config, model, federation)
     if federation.integers and not is_named(config, model):
         try:
             return federation.as_tokens(), _network(config, federation.as_tokens(), module, device)
         except HoldfastError:
             pass  # a model that takes numbers; if it takes neither, the error below names the reason
     return federation, _network(config, federation, module, device)
+
+
+def _as_tokens(config: Config, federation: Federation) -> Federation:
+    """Return a federation of tokens as a named network takes them; other samples are refused."""
+    if not federation.integers:
+        x, data = federation.data.x, federation.data.name
+        found = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape[1:])}"
+        raise HoldfastError(
+            f"the network {config.model} takes tokens, but a sample of {data} is {found}; use a network that takes "
+            "numbers, such as mlp"
+        )
+    return federation.as_tokens()
 
 
 def is_named(config: Config, model: nn.Module | Factory | None) -> bool:
@@ -206,23 +233,25 @@ def _network(config: Config, federation: Federation, module: nn.Module, device: 
     )  # fmt: skip
 
 
-def network(config: Config, model: nn.Module | Factory | None, shape: tuple[int, ...], classes: int) -> nn.Module:
+def network(config: Config, model: nn.Module | Factory | None, federation: Federation) -> nn.Module:
     """Return the network of a run.
 
     Args:
         config: The run.
         model: The user's own module, or what makes it; by default the network that the config names.
-        shape: The shape of one input, without the batch axis.
-        classes: The number of classes.
+        federation: The data, whose samples and outputs it must fit.
 
     Returns:
         The network; unless it is the user's own module, its weights follow from the seed.
     """
     if isinstance(model, nn.Module):
         return model
+    shape, classes, data = federation.shape, federation.classes, federation.data
     if model is not None:
         return from_factory(model, shape, classes, config.seed)
-    return make(located(config).model, shape, classes, config.seed)
+    every = bool(data.task.positions(data.y))
+    tokens = len(data.vocabulary.tokens) if data.vocabulary else classes if every else 0
+    return make(located(config).model, shape, classes, config.seed, tokens, every)
 
 
 def settings_of_objects(
@@ -236,6 +265,7 @@ def settings_of_objects(
             if name in with_role("federation") and name != "seed":
                 raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass it to federate()")
         found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
+        found |= {"split_seed": federation.seed}
     if model is not None:
         found |= {"model": model if isinstance(model, str) else model_name(model)}
     return found
