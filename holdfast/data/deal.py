@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +60,15 @@ class Deal:
     def sizes_of(self, clients: np.ndarray) -> np.ndarray:
         """Return the number of samples of some clients."""
         return np.asarray(self.offsets[clients + 1] - self.offsets[clients])
+
+    def only(self, clients: Iterable[int]) -> Deal:
+        """Return the same deal in which all other clients have no samples."""
+        kept = np.isin(np.arange(self.clients), list(clients))
+        return Deal(self.index[kept[self.owners]], np.cumsum([0, *(self.sizes * kept)]), self.noise)
+
+    def placed(self, start: int) -> Deal:
+        """Return the same deal of samples that are numbered from ``start`` in the order of ``index``."""
+        return Deal(np.arange(start, start + len(self.index)), self.offsets, self.noise)
 
     def counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Count the samples of every client and class: int64 [N, classes]."""

@@ -26,6 +26,7 @@ from holdfast.metrics.metric import Metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
+from holdfast.training.client_scores import ClientScores, joined, score_clients
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score, evaluate, on_mix
 from holdfast.training.local_epochs import draw_epochs
@@ -105,6 +106,9 @@ class Simulation(Trainer):
             for training, shape in zip(trainings, shapes, strict=True)
         ]
 
+    def settle(self) -> None:
+        """Do nothing: all data is on this machine."""
+
     def drawable(self) -> np.ndarray | range:
         return self.occupied
 
@@ -170,9 +174,26 @@ class Simulation(Trainer):
 
     def client_score(self, client: int, served: Tensor) -> Score:
         """Return the score of one client's own model on its class mix: the served one with its BatchNorm layers."""
-        state = self.clients.gather([client], served)[STATISTICS]
-        net, w = own_model(self.net, served, {name: rows[0] for name, rows in state.items()})
+        net, w = self.client_model(client, served)
         return on_mix(evaluate(net, w, self.federation), self.client_info(np.array([client])).counts[0])
+
+    def client_model(self, client: int, served: Tensor) -> tuple[Net, Tensor]:
+        """Return the served model as a client has it: with its own BatchNorm layers, if it keeps any."""
+        if not self.net.kept_at_clients():
+            return self.served_net, served
+        state = self.clients.gather([client], served)[STATISTICS]
+        return own_model(self.net, served, {name: rows[0] for name, rows in state.items()})
+
+    def scores_at_clients(self, purpose: str) -> ClientScores:
+        held, served = self.federation.held(purpose), self.server.served()
+        assert held is not None
+        if not self.net.kept_at_clients():
+            return score_clients(self.served_net, served, self.federation, held, self.metrics)
+        return joined((self.score_at_client(i, served, held) for i in list(self.occupied)), self.metrics)
+
+    def score_at_client(self, client: int, served: Tensor, held: Deal) -> ClientScores:
+        """Score the model of one client on its samples among those that are held out."""
+        return score_clients(*self.client_model(client, served), self.federation, held.only([client]), self.metrics)
 
     def class_counts(self, ids: Tensor) -> Tensor:
         return self.client_info(ids.cpu().numpy()).counts

@@ -90,8 +90,9 @@ def test_a_further_trip_finds_the_samples_of_the_round():
     assert same(*found)
 
 
-def test_the_traced_step_reads_every_new_cohort_and_follows_larger_clients(monkeypatch):
-    """The first rounds have few samples; later ones need more memory and more steps than the step was traced for."""
+@pytest.mark.parametrize("sizes", [(4, 30, 30), (8, 12, 3)], ids=["more samples", "more steps alone"])
+def test_the_traced_step_reads_every_new_cohort_and_follows_larger_clients(monkeypatch, sizes):
+    """Later rounds need more memory, or just more steps, than the step was traced for."""
     traces: list[int] = []
 
     def as_it_is(traced: torch.fx.GraphModule, tensors: list[torch.Tensor]) -> torch.fx.GraphModule:
@@ -102,12 +103,13 @@ def test_the_traced_step_reads_every_new_cohort_and_follows_larger_clients(monke
 
     def growing(i: int) -> tuple[np.ndarray, np.ndarray]:
         x, y = make(i)
-        return (x, y) if i in first else (np.tile(x, (4, 1)), np.tile(y, 4))
+        n = sizes[0] if i in first else sizes[1] if i == large else sizes[2]
+        return np.resize(x, (n, FEATURES)), np.resize(y, n)
 
     config = Config(clients=CLIENTS, cohort=2)
     drawn = [draw(config, range(CLIENTS), t).tolist() for t in range(1, 9)]
     first = {0, *drawn[0], *drawn[1]}
-    assert any(set(ids) - first for ids in drawn[2:])
+    large = max({i for ids in drawn[2:] for i in ids} - first)
     settings = SETTINGS | {"engine": "vector", "cohort": 2, "rounds": 8}
     plain = holdfast.run("scaffold", listed(CLIENTS, growing), compile=False, **settings)
     traced = holdfast.run("scaffold", federated(CLIENTS, growing), compile=True, **settings)
@@ -299,7 +301,9 @@ def test_memory_does_not_depend_on_the_number_of_clients(method, tmp_path: Path)
 def test_the_cohort_is_that_of_a_list_of_all_clients(clients, cohort):
     config = Config(clients=clients, cohort=cohort, seed=5)
     for t in range(1, 20):
-        assert np.array_equal(draw(config, range(clients), t), draw(config, np.arange(clients), t))
+        drawn = draw(config, range(clients), t)
+        assert np.array_equal(drawn, draw(config, np.arange(clients), t))
+        assert len(np.unique(drawn)) == cohort
 
 
 def test_cohorts_of_very_many_clients_have_no_repeats_and_are_uniform():
@@ -352,3 +356,11 @@ def test_a_run_is_loaded_and_predicts_without_its_clients(tmp_path: Path):
     assert np.array_equal(holdfast.load_run(tmp_path / "run").predict(x), result.predict(x))
     holdfast.report(tmp_path / "run")
     assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_the_data_set_stays_as_it_is():
+    """Client 0, the largest, is its example, and must not be the memory into which cohorts are written."""
+    data = on_demand(CLIENTS, lambda i: make(i + 3))
+    holdfast.run("fedavg", holdfast.federate(data, "given", CLIENTS), **SETTINGS | {"cohort": 1})
+    assert np.array_equal(data.x, make(3)[0])
+    assert np.array_equal(data.y, make(3)[1])
