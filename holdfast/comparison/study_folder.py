@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
+from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.study_schema import FACTORY, FORMAT, DataFacts, StoredPlan, Study
 from holdfast.comparison.table_texts import as_csv, latex, markdown
@@ -17,7 +18,6 @@ from holdfast.core.files import ASIDE, write_atomically
 from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.core.typed_json import JsonMismatch, from_json, to_json
 from holdfast.method.config import Config
-from holdfast.method.config_text import setting_to_text
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.resume import first_difference
 from holdfast.runs.run_files import CONFIG
@@ -161,7 +161,8 @@ def check_same_comparison(path: Path, stored: StoredPlan, asked: StoredPlan) -> 
             sources = [f"{name} from Python ({text})" if text else f"{name} given by name" for text in (old, new)]
             raise HoldfastError(f"{another}{sources[0]}, not {sources[1]}{remedy}")
     if stored.sweep != asked.sweep:
-        sweep = "; ".join(f"{k}={','.join(map(setting_to_text, v))}" for k, v in stored.sweep.items()) or "none"
+        axes = [f"{k}={','.join(value_to_text(k, v) for v in values)}" for k, values in stored.sweep.items()]
+        sweep = "; ".join(axes) or "none"
         raise HoldfastError(f"{another}the sweep {sweep}{remedy}")
     lists: tuple[tuple[str, list[Any], list[Any]], ...] = (
         ("methods", stored.methods, asked.methods), ("seeds", stored.seeds, asked.seeds),

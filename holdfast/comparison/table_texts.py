@@ -54,7 +54,7 @@ def as_csv(study: Study) -> str:
 
 
 def csv_row(study: Study, e: StudyEntry) -> dict[str, Any]:
-    row: dict[str, Any] = {"label": e.label, "method": e.method, **{k: e.settings[k] for k in study.sweep}}
+    row: dict[str, Any] = {"label": e.label, "method": e.method, **{k: e.settings.get(k) for k in study.sweep}}
     for kind, score in (("final", e.accuracy.final), ("best", e.accuracy.best), ("last5", e.accuracy.last5)):
         row |= {f"{kind}_mean": score.mean, f"{kind}_std": score.std}
     d = e.difference

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.study_schema import PairedDifference, Spread, Study, StudyEntry, TargetCost
 from holdfast.comparison.sweep_edges import edges
 from holdfast.method.config import with_role
@@ -148,7 +149,12 @@ def federation(settings: dict[str, Any]) -> list[str]:
 
 def swept(study: Study) -> list[str]:
     """Describe what the runs do not share, such as ``swept split: iid, shards(2)``."""
-    return [f"swept {name}: {', '.join(map(setting_to_text, values))}" for name, values in study.sweep.items()]
+    return [f"swept {name}: {values_text(name, values)}" for name, values in study.sweep.items()]
+
+
+def values_text(name: str, values: Sequence[Any]) -> str:
+    """List the values of a swept setting or parameter."""
+    return ", ".join(value_to_text(name, value) for value in values)
 
 
 def from_python(study: Study) -> str:

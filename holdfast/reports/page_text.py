@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from holdfast.comparison.study_schema import Study, StudyEntry
-from holdfast.comparison.tables import NEVER, federation, last_scores, swept
-from holdfast.method.config_text import setting_to_text
+from holdfast.comparison.tables import NEVER, federation, last_scores, swept, values_text
 from holdfast.reports import formatting, page_tables
 
 LONG = 72  # characters of a title
@@ -39,7 +38,7 @@ def rounds(study: Study) -> list[str]:
 def setup(study: Study) -> dict[str, str]:
     """Return the rows of the table of settings: what all runs share, what is swept, and the seeds."""
     rows = {name: str(value) for name, value in study.settings.items()}
-    rows |= {name: f"{', '.join(map(setting_to_text, values))} (swept)" for name, values in study.sweep.items()}
+    rows |= {name: f"{values_text(name, values)} (swept)" for name, values in study.sweep.items()}
     return rows | ({"seeds": ", ".join(map(str, study.seeds))} if len(study.seeds) > 1 else {})
 
 
