@@ -137,7 +137,7 @@ def check_settings(config: Config, deployment: DeploymentSettings) -> float | No
     deployment.check(config)
     import_parts(config)
     simulation = prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), None, None)
-    return loss_of_guessing(simulation.method, simulation.net.classes)
+    return loss_of_guessing(simulation.method, simulation.federation)
 
 
 @command.command("init", cls=CommandWithSwitches)

@@ -53,9 +53,9 @@ class DeploymentProgress:
 
     def end(self, s: dict[str, Any]) -> None:
         """Show the summary of the run."""
-        if s["final_accuracy"] is not None:
+        if s["final"] is not None:
             self.progress.console.print(
-                f"accuracy {s['final_accuracy']:.4f} (best {s['best_accuracy']:.4f}) after {s['rounds']} rounds and "
+                f"{s['metric']} {s['final']:.4f} (best {s['best']:.4f}) after {s['rounds']} rounds and "
                 f"{s['seconds']:.1f} s; {s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
                 highlight=False,
                 soft_wrap=True,

@@ -76,7 +76,7 @@ def command(
         show(result, progress)
     if as_json:
         click.echo(json.dumps(result.summary))
-    return 130 if len(result.history) < result.config.rounds else 0
+    return 0 if result.finished else 130
 
 
 def show(result: Result, progress: RunProgress) -> None:
@@ -84,12 +84,12 @@ def show(result: Result, progress: RunProgress) -> None:
     from holdfast.runs.run_progress import explosion, where
 
     s = result.summary
-    if s["final_accuracy"] is not None:
+    if s["final"] is not None:
         rounds = f"{s['rounds']} round{'s' * (s['rounds'] != 1)}"
-        scores = min(5, sum(r.test_accuracy is not None for r in result.history))
+        scores = min(5, sum(bool(r.test) for r in result.history))
         progress.console.print(
-            f"accuracy {s['final_accuracy']:.4f} (best {s['best_accuracy']:.4f}, mean of the last {scores} "
-            f"{s['last5_accuracy']:.4f}) after {rounds} and {s['seconds']:.1f} s; "
+            f"{s['metric']} {s['final']:.4f} (best {s['best']:.4f}, mean of the last {scores} "
+            f"{s['last5']:.4f}) after {rounds} and {s['seconds']:.1f} s; "
             f"{s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
             highlight=False,
             soft_wrap=True,
@@ -104,7 +104,7 @@ def show(result: Result, progress: RunProgress) -> None:
         progress.console.print(line, highlight=False, soft_wrap=True)
     if s.get("leaks_test_data"):
         progress.console.print("this run LEAKS TEST DATA: its accuracy means nothing", highlight=False)
-    if s["rounds"] < result.config.rounds:
+    if not result.finished:
         progress.console.print(
             f"stopped; to resume: holdfast run --resume --out {shlex.quote(s['out'])}",
             highlight=False,

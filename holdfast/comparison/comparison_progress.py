@@ -87,8 +87,8 @@ class LiveTable(Observer):
             row.rounds[seed] = task.config.rounds
         if state == "finished" and task.summary().get("exploded"):
             row.now = f"seed {seed} exploded"
-        if state == "finished" and task.summary()["final_accuracy"] is not None:
-            row.accuracy[seed] = task.summary()["final_accuracy"]
+        if state == "finished" and task.summary()["final"] is not None:
+            row.accuracy[seed] = task.summary()["final"]
 
     def close(self) -> None:
         self.live.stop()

@@ -53,7 +53,7 @@ class LineLog(Observer):
         outcome = why
         if state == "finished":
             s = task.summary()
-            outcome = f"accuracy {s['final_accuracy']:.4f} after {s['rounds']} rounds, {s['seconds']:.1f} s"
+            outcome = f"accuracy {s['final']:.4f} after {s['rounds']} rounds, {s['seconds']:.1f} s"
             outcome += f"; exploded by round {s['exploded_round']}" if s.get("exploded") else ""
         self.say(f"{self.done}/{self.total} {task.label}, seed {task.config.seed}: {outcome}")
 

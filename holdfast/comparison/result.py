@@ -67,7 +67,7 @@ def collect(plan: Plan, out: Path, facts: DataFacts, read: Callable[[Path, int],
     targets = plan.execution.targets
     if targets is None:
         first = [row for row in rows.values() if row.method == plan.methods[0][0]]  # at every point of a sweep
-        best = [spread(row.figures("best_accuracy")).mean for row in first]
+        best = [spread(row.figures("best")).mean for row in first]
         targets = usual_targets(max((b for b in best if b is not None), default=None))
     entries = []
     for entry in plan.entries:
@@ -114,15 +114,15 @@ def study_entry(row: EntryRuns, reference: EntryRuns | None, targets: Sequence[f
         Its statistics, curves and drift.
     """
     runs = list(row.runs.values())
-    final = row.figures("final_accuracy")
-    difference = paired(final, reference.figures("final_accuracy"), reference.label) if reference else None
+    final = row.figures("final")
+    difference = paired(final, reference.figures("final"), reference.label) if reference else None
     personal = row.figures("personal_accuracy")
     return StudyEntry(
         label=row.label,
         method=row.method,
         settings=row.settings,
         runs=list(row.runs),
-        accuracy=AccuracyScores(*(spread(row.figures(f"{kind}_accuracy")) for kind in ("final", "best", "last5"))),
+        accuracy=AccuracyScores(*(spread(row.figures(kind)) for kind in ("final", "best", "last5"))),
         difference=difference,
         verdict=verdict(difference),
         diverged=[DivergedRun(run.seed, run.why) for run in runs if run.why],
@@ -167,12 +167,13 @@ def by_class(values: list[list[float | None] | None]) -> ClassAccuracy:
 
 def curves(runs: Sequence[StoredRun]) -> Curves:
     """Return the scores at evaluated rounds; the curve of a run that diverged or is not finished ends in None."""
-    rounds = sorted({line["round"] for run in runs for line in run.history if line["test_accuracy"] is not None})
+    rounds = sorted({line["round"] for run in runs for line in run.history if line["test"]})
 
     def along_rounds(name: str) -> list[list[float | None]]:
-        return [along(rounds, {line["round"]: line[name] for line in run.history}) for run in runs]
+        return [along(rounds, {line["round"]: line["test"].get(name) for line in run.history}) for run in runs]
 
-    return Curves(rounds, along_rounds("test_accuracy"), along_rounds("test_loss"), along_rounds("train_loss"))
+    losses = [along(rounds, {line["round"]: line["train_loss"] for line in run.history}) for run in runs]
+    return Curves(rounds, along_rounds("accuracy"), along_rounds("loss"), losses)
 
 
 def drift(runs: Sequence[StoredRun]) -> dict[str, DriftCurve]:

@@ -17,6 +17,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import JsonMismatch, from_json
 from holdfast.method.config import Config
 from holdfast.method.config_text import config_to_toml
+from holdfast.metrics.lookup import metric_named
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
@@ -30,7 +31,7 @@ TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # those that the run reached ar
 def study_of_run(folder: Path) -> Study:
     """Read the run in a folder, finished or as far as it is."""
     config = RunFolder(folder).stored()
-    run = read_any_run(folder, config.seed)
+    run = read_any_run(folder, config)
     targets = [t for t in TARGETS if reach(run.history, t)[0] is not None]
     facts = read_facts(folder / SPLIT) if (folder / SPLIT).exists() else DataFacts([], None)
     by_class = run.get("accuracy_by_class") or []
@@ -49,7 +50,7 @@ def study_of_run(folder: Path) -> Study:
     return checked_classes(study, folder / SPLIT, WRITE_AGAIN)
 
 
-def read_any_run(folder: Path, seed: int) -> StoredRun:
+def read_any_run(folder: Path, config: Config) -> StoredRun:
     """Read a run with its summary, or with a summary of the rounds so far."""
     path = folder / HISTORY
     try:
@@ -59,12 +60,13 @@ def read_any_run(folder: Path, seed: int) -> StoredRun:
     records = read_history(path, rounds)
     if not records:
         raise HoldfastError(f"the run in {folder} has no rounds yet: report it after its first round")
-    summary = summarize(records)
+    measured = next((name for r in records for name in r.test), "accuracy")
+    summary = summarize(records, metric_named(config.metric or measured))
     if (folder / SUMMARY).exists():
         summary |= (stored := read_summary(folder, WRITE_AGAIN))
         check_length(folder, len(records), stored, "start over with --overwrite")
         RunFolder(folder).check_finished("start over with --overwrite")
-    return StoredRun(seed, [asdict(record) for record in records], summary, "", made_of(summary))
+    return StoredRun(config.seed, [asdict(record) for record in records], summary, "", made_of(summary))
 
 
 def run_command(config: Config) -> str:

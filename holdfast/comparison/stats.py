@@ -79,7 +79,7 @@ def reach(history: Sequence[dict[str, Any]], target: float) -> tuple[int | None,
     for line in history:
         seconds += line["seconds"]
         traffic += line["upload_bytes"] + line["download_bytes"]
-        if line["test_accuracy"] is not None and line["test_accuracy"] >= target:
+        if (line["test"].get("accuracy") or 0) >= target:
             return line["round"], seconds, traffic
     return None, None, None
 

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from holdfast.tasks.classification import Classification
+from holdfast.tasks.task import Task
+
+CLASSIFICATION = Classification()
 
 
 @dataclass
@@ -16,20 +20,24 @@ class Batch:
 
     Attributes:
         x: Inputs: a tensor, or a dictionary or tuple of tensors.
-        y: Labels.
+        y: Targets.
         mask: Which rows are samples.
         padded: Whether some rows may be padding.
+        task: What is predicted.
+        weight: A factor per output on the loss of its class or label; None: 1.
     """
 
     x: Any
     y: Tensor
     mask: Tensor
     padded: bool = True
+    task: Task = CLASSIFICATION
+    weight: Tensor | None = None
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean of one value per sample, without the padding."""
         return torch.where(self.mask, values, 0.0).sum() / self.mask.sum().clamp(min=1)
 
-    def cross_entropy(self, logits: Tensor) -> Tensor:
-        """Return the mean cross-entropy, without the padding."""
-        return self.mean(F.cross_entropy(logits, self.y, reduction="none"))
+    def loss(self, outputs: Tensor) -> Tensor:
+        """Return the mean loss of the task, without the padding."""
+        return self.mean(self.task.loss(outputs, self.y, self.weight))

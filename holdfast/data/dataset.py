@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from holdfast.data.packed_inputs import InputField
+from holdfast.tasks.classification import Classification
+from holdfast.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -17,14 +19,18 @@ class DataSet:
         name: The name shown to the user.
         x: Training inputs [n, ...]: images are uint8 or float [n, channels, height, width]; integers such as tokens
             are int64.
-        y: Training labels: int64 [n].
+        y: Training targets, as the task has them: the class of every sample, int64 [n]; labels or numbers, float32
+            [n, outputs]; or tokens, int64 [n, length].
         test_x: Test inputs.
-        test_y: Test labels.
-        classes: The class names.
+        test_y: Test targets.
+        classes: The names of the network's outputs: classes, labels, target columns or the vocabulary.
         mean: The mean per channel or feature; empty: inputs are not normalised.
         std: The standard deviation per channel or feature.
         groups: The client of every training sample, int64 [n], for data that is already federated.
         fields: What the columns of ``x`` are, if a sample is several tensors.
+        task: What is predicted.
+        clients: The names of the clients, by the numbers in ``groups``; empty: they have none.
+        test_groups: The client of every test sample, if it is known.
     """
 
     name: str
@@ -37,7 +43,11 @@ class DataSet:
     std: tuple[float, ...] = ()
     groups: Tensor | None = None
     fields: tuple[InputField, ...] = ()
+    task: Task = field(default_factory=Classification)
+    clients: tuple[str, ...] = ()
+    test_groups: Tensor | None = None
 
     def __repr__(self) -> str:
         counts = f"{len(self.y)} training and {len(self.test_y)} test samples"
-        return f"DataSet({self.name}: {counts} of shape {tuple(self.x.shape[1:])}, {len(self.classes)} classes)"
+        outputs = self.task.described(len(self.classes))
+        return f"DataSet({self.name}: {counts} of shape {tuple(self.x.shape[1:])}, {outputs})"

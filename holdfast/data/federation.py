@@ -20,6 +20,7 @@ from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
+from holdfast.data.validation import CLIENTS, POOL, hold_out_of_clients, pooled_validation
 
 NO_AUGMENTATION = AugmentationSum()
 SAME = "same"  # public data is augmented as the clients' data where clients train on it
@@ -41,6 +42,8 @@ class Federation:
         leaks: Whether the public samples are the test samples.
         numbers: The samples' numbers in the whole data set, if only some samples are here.
         tokens: Whether integers reach the network as they are.
+        validation: The samples that are held out of training to choose by: those of every client, or one pool.
+        weight: A factor per output on the loss of its class or label; None: 1.
     """
 
     data: DataSet
@@ -54,6 +57,8 @@ class Federation:
     numbers: Tensor | None = None
     tokens: bool = False
     augment_public: AugmentationSum | None = None
+    validation: Deal | None = None
+    weight: Tensor | None = None
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -65,8 +70,18 @@ class Federation:
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
+        """The number of the network's outputs: classes, labels, targets or tokens."""
         return len(self.data.classes)
+
+    @cached_property
+    def strata(self) -> np.ndarray:
+        """The group of every sample by its target, int64 [n], as splits deal them: for classes the class."""
+        return self.data.task.strata(self.data.y.cpu().numpy().copy())[0]
+
+    @cached_property
+    def strata_names(self) -> tuple[str, ...]:
+        """The names of these groups."""
+        return self.data.task.strata(self.data.y.cpu().numpy().copy())[1] or self.data.classes
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -88,14 +103,15 @@ class Federation:
         d = self.data
         data = replace(d, x=d.x.to(device), y=d.y.to(device), test_x=d.test_x.to(device), test_y=d.test_y.to(device))
         numbers = None if self.numbers is None else self.numbers.to(device)
-        return replace(self, data=data, public=self.public.to(device), numbers=numbers, dtype=dtype)
+        weight = None if self.weight is None else self.weight.to(device, dtype)
+        return replace(self, data=data, public=self.public.to(device), numbers=numbers, dtype=dtype, weight=weight)
 
     def only(self, clients: Sequence[int], *, server: bool = False, test: bool = False) -> Federation:
-        """Return the same federation with the samples of these clients only.
+        """Return the same federation with the samples of these clients only, those for validation included.
 
         Args:
             clients: The clients whose samples are kept.
-            server: Whether to keep test and public data as well.
+            server: Whether to keep test, public and all validation data as well.
             test: Whether to keep the test data as well.
 
         Returns:
@@ -104,14 +120,59 @@ class Federation:
         owned = [self.deal.client(i) if i in set(clients) else self.deal.index[:0] for i in range(self.clients)]
         private = torch.from_numpy(np.concatenate(owned)).to(self.device)
         held_out = self.public if server else self.public[:0]
-        here, d = torch.cat([private, held_out]), self.data
+        judged, validation = self._validation_of(clients, server, len(private) + len(held_out))
+        here, d = torch.cat([private, held_out, judged.to(private)]), self.data
         test_x, test_y = (d.test_x, d.test_y) if server or test else (d.test_x[:0], d.test_y[:0])
         data = replace(d, x=d.x[here], y=d.y[here], test_x=test_x, test_y=test_y, groups=None)
         offsets = np.cumsum([0, *(len(samples) for samples in owned)])
         dealt = Deal(np.arange(len(private)), offsets, self.deal.noise)
-        public = torch.arange(len(private), len(here), device=self.device)
+        public = torch.arange(len(private), len(private) + len(held_out), device=self.device)
         numbers = here if self.numbers is None else self.numbers[here]
-        return replace(self, data=data, deal=dealt, public=public, numbers=numbers)
+        return replace(self, data=data, deal=dealt, public=public, numbers=numbers, validation=validation)
+
+    def _validation_of(self, clients: Sequence[int], server: bool, start: int) -> tuple[Tensor, Deal | None]:
+        """Return the validation samples of some clients, and their deal if they are stored from ``start`` on."""
+        if self.validation is None:
+            return torch.empty(0, dtype=torch.int64), None
+        held = self.validation
+        pool = held.clients != self.clients
+        kept = [
+            held.client(i) if server or (i in set(clients) and not pool) else held.index[:0]
+            for i in range(held.clients)
+        ]
+        offsets = np.cumsum([0, *(len(samples) for samples in kept)])
+        index = np.concatenate(kept)
+        return torch.from_numpy(index), Deal(np.arange(start, start + len(index)), offsets, held.noise)
+
+    def validation_batches(self, size: int) -> Iterator[tuple[Any, Tensor]]:
+        """Yield the inputs and targets of the validation samples, as their clients see them."""
+        held = self.validation
+        if held is None:
+            return
+        sigma = np.zeros(held.clients) if held.noise is None else held.noise.sigma
+        index = torch.from_numpy(held.index).to(self.device)
+        spread = torch.from_numpy(sigma[held.owners]).to(self.device)
+        for numbers, noise in zip(torch.split(index, size), torch.split(spread, size), strict=True):
+            yield self.samples(numbers, noise)
+
+    def test_batches(self, size: int) -> Iterator[tuple[Any, Tensor]]:
+        """Yield the inputs and targets of the test samples."""
+        for x, y in zip(torch.split(self.data.test_x, size), torch.split(self.data.test_y, size), strict=True):
+            yield self.inputs(x), y
+
+    def as_batch(self, x: Any, y: Tensor, mask: Tensor, padded: bool = True) -> Batch:
+        """Return samples as a batch of this federation's task.
+
+        Args:
+            x: Inputs.
+            y: Targets.
+            mask: Which rows are samples.
+            padded: Whether some rows may be padding.
+
+        Returns:
+            The batch.
+        """
+        return Batch(x, y, mask, padded, self.data.task, self.weight)
 
     def with_public(self, x: Tensor, y: Tensor) -> Federation:
         """Return the same federation with other public samples, given as they are stored."""
@@ -218,7 +279,7 @@ class Federation:
             if key is not None and self.augment_public:
                 whole = self.normalised(self.scaled(self.data.x[index]))
                 x = self.augment_public.randomly(whole, rng.key(key, rng.AUGMENT, number))
-            yield Batch(x, y, torch.ones_like(y, dtype=torch.bool))
+            yield self.as_batch(x, y, torch.ones(len(y), dtype=torch.bool, device=y.device))
 
 
 def federate(
@@ -229,6 +290,8 @@ def federate(
     public: float | str = 0.0,
     augment: bool | str = False,
     augment_public: bool | str = SAME,
+    validation: float = 0.0,
+    validation_from: str = CLIENTS,
 ) -> Federation:
     """Deal a data set to clients.
 
@@ -243,6 +306,9 @@ def federate(
             is ``"standard"``, False ``"none"``.
         augment_public: The same for public data. ``"same"``: as ``augment`` where clients train on it, otherwise not
             at all.
+        validation: The fraction of training samples to hold out, by which a run chooses.
+        validation_from: Whether this fraction is taken from every client (``"clients"``) or, before the split, from the
+            whole data set (``"pool"``).
 
     Returns:
         The federation, on the CPU.
@@ -253,18 +319,31 @@ def federate(
     if leaks:
         x, y = torch.cat([data.x, data.test_x]), torch.cat([data.y, data.test_y])
         data, held_out = replace(data, x=x, y=y), np.arange(known, len(y))
-    labels = data.y.cpu().numpy()
+    labels = data.task.strata(data.y.cpu().numpy())[0]
     if not leaks:
         held_out = choose_public(labels, float(public), seed) if public else np.empty(0, np.int64)
     rest = np.setdiff1d(np.arange(len(labels)), held_out)
+    judged: Deal | None = None
+    if validation and validation_from == POOL:
+        judged = pooled_validation(labels, rest, validation, seed)
+        rest = np.setdiff1d(rest, judged.index)
     groups = None if data.groups is None else data.groups.cpu().numpy()[rest]
     dealt = deal(split, labels[rest], clients, seed, groups)
     dealt = Deal(rest[dealt.index], dealt.offsets, dealt.noise)
+    if validation and validation_from == CLIENTS:
+        dealt, judged = hold_out_of_clients(dealt, validation, seed)
+    data = standardised(data, dealt)
     if dealt.noise is not None and (data.fields or data.x.dtype == torch.int64):
         raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
     private, shared = read_augmentations(data, augment, augment_public)
     held = torch.from_numpy(held_out)
-    return Federation(data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared)
+    return Federation(data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged)
+
+
+def standardised(data: DataSet, deal: Deal) -> DataSet:
+    """Return the data set with targets as the task's loss takes them, by the scale of the clients' samples."""
+    task = data.task.standardised(data.y, torch.from_numpy(deal.index))
+    return replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
 
 
 def read_augmentations(
@@ -325,8 +404,4 @@ def refuse_bad_samples(data: DataSet) -> None:
     for name, y in (("training", data.y), ("test", data.test_y)):
         if len(y) == 0:
             raise HoldfastError(f"the {name} data of {data.name} is empty; give at least one sample")
-        if int(y.min()) < 0 or int(y.max()) >= len(data.classes):
-            raise HoldfastError(
-                f"the {name} labels of {data.name} are {int(y.min())} to {int(y.max())}, expected 0 to "
-                f"{len(data.classes) - 1}; number the classes from 0"
-            )
+        data.task.check(f"the {name} labels of {data.name}", y, len(data.classes))

@@ -15,6 +15,8 @@ from holdfast.data.arrays import are_strings, labels, numbered, samples
 from holdfast.data.dataset import DataSet
 from holdfast.data.packed_inputs import InputField, is_several, pack
 from holdfast.data.prepare import hold_out_test, moments
+from holdfast.data.targets import output_names, stored_targets, task_of
+from holdfast.tasks.task import Task
 
 Inputs = tuple[Tensor, tuple[InputField, ...]]  # as they are stored, and their fields if a sample is several arrays
 
@@ -33,6 +35,7 @@ def from_arrays(
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
     normalise: bool = True,
+    task: str | Task | None = None,
 ) -> DataSet:
     """Make a data set from numpy arrays, torch tensors or lists.
 
@@ -43,11 +46,12 @@ def from_arrays(
         x: Inputs of any shape [n, ...]: images [n, channels, height, width], rows [n, features], tokens [n, length],
             or several arrays: a dictionary by the names of ``forward``'s arguments, or a tuple in their order. Your own
             module gets them in this shape, and integers as integers if it takes them; a named network gets numbers.
-        y: Labels: integers from 0, or strings.
+        y: Targets: a class per sample, as integers from 0 or strings; numbers to predict; 0 or 1 for each of several
+            labels, [n, labels]; or the next token at every position, [n, length].
         test_x: Test inputs; without them a fixed share of every class is held out.
-        test_y: Test labels.
+        test_y: Test targets.
         groups: The client of every training sample, for data that is already federated.
-        classes: The class names, in the order of their labels.
+        classes: The names of the classes in the order of their labels; or of labels, numbers or tokens.
         name: The name of the data set.
         channels: Where images have their channels: ``first``, ``last`` or ``auto``. The latter means last where the
             last axis is 1 or 3 and the second is not, else first.
@@ -56,6 +60,8 @@ def from_arrays(
         std: The standard deviation per channel or feature; by default that of the training data.
         normalise: Whether to normalise inputs by ``mean`` and ``std``; if not, the model is trained on raw inputs.
             Several arrays, and integers that the model takes as they are, are never normalised.
+        task: What is predicted: ``classification``, ``multilabel``, ``regression`` or ``next-token``; by default it
+            follows from ``y``.
 
     Returns:
         The checked data set.
@@ -69,10 +75,11 @@ def from_arrays(
     inputs, fields = read_inputs("x", x, channels)
     test_inputs, test_fields = (inputs[:0], fields) if test_x is None else read_inputs("test_x", test_x, channels)
     check_alike("test_x", (test_inputs, test_fields), "x", (inputs, fields))
-    targets, test_targets, names = _targets(y, () if test_y is None else test_y, classes)
+    kind = task_of(task, y, inputs)
+    targets, test_targets, names = read_targets(y, () if test_y is None else test_y, classes, kind)
     _check_length("y", len(targets), "x", len(inputs))
     _check_length("test_y", len(test_targets), "test_x", len(test_inputs))
-    data = DataSet(name, inputs, targets, test_inputs, test_targets, names, fields=fields)
+    data = DataSet(name, inputs, targets, test_inputs, test_targets, names, fields=fields, task=kind)
     if groups is not None:
         ids, _ = numbered("groups", groups)
         _check_length("groups", len(ids), "x", len(inputs))
@@ -123,7 +130,31 @@ def from_clients(
     return replace(data, groups=torch.tensor(sorted(set(groups)))[data.groups])
 
 
-def _targets(y: Any, test_y: Any, classes: Sequence[str] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+def read_targets(
+    y: Any, test_y: Any, names: Sequence[str] | None, task: Task
+) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """Read the targets of training and test samples.
+
+    Args:
+        y: Those of the training samples.
+        test_y: Those of the test samples; may be empty.
+        names: The names of the outputs, if they are given.
+        task: What is predicted.
+
+    Returns:
+        Both, as the task stores them, and the names of the outputs.
+    """
+    if task.has_classes:
+        return _classes(y, test_y, names)
+    own = stored_targets("y", y, task)
+    held = stored_targets("test_y", test_y, task) if len(test_y) else own[:0]
+    outputs = output_names(torch.cat([own, held]), task, names)
+    for what, values in (("y", own), ("test_y", held)):
+        task.check(what, values, len(outputs))
+    return own, held, outputs
+
+
+def _classes(y: Any, test_y: Any, classes: Sequence[str] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
     """Return training labels and test labels as numbers, and the class names."""
     if are_strings(y):
         ids, names = numbered("y", y, classes)
@@ -187,7 +218,7 @@ def check_alike(what: str, inputs: Inputs, other: str, expected: Inputs) -> None
 def _with_test_set(data: DataSet, share: float) -> DataSet:
     if not 0 < share < 1:
         raise HoldfastError(f"share must be in (0, 1), not {share}; use one such as 0.2")
-    kept, held = hold_out_test(data.y, share)
+    kept, held = hold_out_test(torch.from_numpy(data.task.strata(data.y.numpy())[0]), share)
     if not len(held):
         raise HoldfastError("one sample per class leaves nothing to test on; give test_x and test_y")
     groups = None if data.groups is None else data.groups[kept]

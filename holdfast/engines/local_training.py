@@ -224,7 +224,7 @@ class LocalTraining:
         return {p.name: p.survey(c) for p in parts}
 
     def full_gradient(self, differentiate: Differentiate, stats: Tensors, info: ClientInfo, at: Tensor) -> Tensor:
-        """Return the gradient of the mean cross-entropy over all of a client's samples.
+        """Return the gradient of the mean loss over all of a client's samples.
 
         Args:
             differentiate: How the engine computes a gradient.
@@ -239,7 +239,7 @@ class LocalTraining:
         for batch in self._chunks(info):
 
             def objective(model: object, batch: Batch = batch) -> tuple[Tensor, BatchResult]:
-                loss = batch.cross_entropy(net(model, batch.x).logits)  # type: ignore[arg-type]
+                loss = batch.loss(net(model, batch.x).logits)  # type: ignore[arg-type]
                 return loss, BatchResult(loss, {})
 
             g, _ = differentiate(objective, at, None)
@@ -280,7 +280,7 @@ class LocalTraining:
         for start in range(0, info.samples.shape[-1], CHUNK):
             index = info.samples[start : start + CHUNK]
             x, y = self.federation.samples(index, info.sigma)
-            yield Batch(x, y, info.valid[start : start + CHUNK])
+            yield self.federation.as_batch(x, y, info.valid[start : start + CHUNK])
 
     def _rate(self, view: Callable[[Part], Client]) -> Tensor | None:
         rate: Tensor | None = None
@@ -326,7 +326,7 @@ class LocalTraining:
             if self.loss_part is not None:
                 task = self.loss_part.task_loss(view(self.loss_part), out, batch)
             else:
-                task = batch.cross_entropy(out.logits)
+                task = batch.loss(out.logits)
             total = task
             for part, own in penalties:
                 total = total + part.penalty(own, out, batch)

@@ -28,7 +28,7 @@ from holdfast.engines.local_training import (
     unshared,
 )
 from holdfast.engines.slice_width import clients_to_keep
-from holdfast.method.part import Batch, Part
+from holdfast.method.part import Part
 
 CACHED = 2**17  # numbers that fit twice into a core's cache
 
@@ -96,7 +96,8 @@ class Loop:
                 k = k + 1
                 index = plan.index[i, e, s][plan.mask[i, e, s]]
                 x, y = training.federation.batch(index, info.sigma, training.augment_key(broadcast, info.id, k))
-                batch = Batch(x, y, torch.ones_like(y, dtype=torch.bool), padded=False)
+                everything = torch.ones(len(y), dtype=torch.bool, device=y.device)
+                batch = training.federation.as_batch(x, y, everything, padded=False)
                 _, scratch, loss = training.step(
                     self.differentiate, task, scratch, w, batch, k, epoch, out=w, descend=self.descend
                 )

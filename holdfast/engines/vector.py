@@ -40,7 +40,7 @@ from holdfast.engines.local_training import (
     write_back,
 )
 from holdfast.engines.slice_width import clients_that_fit
-from holdfast.method.part import Batch, Part
+from holdfast.method.part import Part
 
 
 class EpochState(NamedTuple):
@@ -206,7 +206,9 @@ class Vector:
         self, task: ClientTask, scratch: PerPart, w: Tensor, x: Tensor, y: Tensor, mask: Tensor, k: Tensor,
         epoch: Tensor,
     ) -> tuple[Tensor, PerPart, Tensor]:  # fmt: skip
-        return self.training.step(differentiate, task, scratch, w, Batch(x, y, mask), k, epoch)
+        return self.training.step(
+            differentiate, task, scratch, w, self.training.federation.as_batch(x, y, mask), k, epoch
+        )
 
 
 def plain_end(task: ClientTask, scratch: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:

@@ -38,7 +38,7 @@ from holdfast.method.part import Part
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.setup import RunSetup
 from holdfast.training.client_states import ClientStates
-from holdfast.training.metrics import Score
+from holdfast.training.evaluation import Score
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 

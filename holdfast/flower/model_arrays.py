@@ -9,7 +9,7 @@ from holdfast.core.tensors import Tensors
 from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, Spec, spec_of
 from holdfast.models.net import Net
-from holdfast.training.metrics import Score
+from holdfast.training.evaluation import Score
 
 
 def model_tensors(net: Net, broadcast: Broadcast, w: Tensor | None = None) -> Tensors:
@@ -45,7 +45,8 @@ def score_tensors(score: Score) -> Tensors:
 def score_of(tensors: Tensors) -> Score:
     """Undo ``score_tensors``."""
     by_class, loss_by_class = (tuple(tensors[name].tolist()) for name in ("by_class", "loss_by_class"))
-    return Score(float(tensors["accuracy"]), float(tensors["loss"]), by_class, loss_by_class)
+    values = {name: float(tensors[name]) for name in ("accuracy", "loss")}
+    return Score(values, by_class, loss_by_class)
 
 
 def refuse_impossible_score(tensors: Tensors) -> None:

@@ -63,6 +63,9 @@ class Config(Named):
         high=1,
         roles=("cohort",),
     )
+    task: str | None = param(
+        None, "task: classification, multilabel, regression, next-token or your own; default: follows from the data"
+    )
     model: str = param("mlp", "network: linear, mlp, cnn, ... (see: holdfast models)", roles=("headline",))
     head: str | None = param(None, "name of the model's last linear layer; default: detected automatically")
     batchnorm: str = param(
@@ -96,6 +99,49 @@ class Config(Named):
         high=2**32 - 1,
         roles=("federation",),
         not_swept="use --seeds and --first-seed",
+    )
+    split_seed: int | None = param(
+        None,
+        "seed of the split and of all held-out data; default: seed",
+        low=0,
+        high=2**32 - 1,
+        roles=("federation",),
+    )
+    validation: float = param(
+        0.0,
+        "fraction of the training data to hold out, by which everything is chosen",
+        low=0,
+        below=1,
+        roles=("federation",),
+    )
+    validation_from: str = param(
+        "clients",
+        "hold validation data out of every client's data, or out of the pool before the split",
+        choices=("clients", "pool"),
+        roles=("federation", "named data"),
+    )
+    stop_after: int | None = param(
+        None, "stop early: after N evaluations without a better validation score", low=1, roles=("extends",)
+    )
+    metric: str | None = param(
+        None, "metric that tables, targets and choices go by (see docs/scores.md); default: the task's"
+    )
+    class_weights: str = param(
+        "none", "weights of the classes in the loss; balanced: rare classes count as much as frequent ones",
+        choices=("none", "balanced"),
+    )  # fmt: skip
+    pos_weight: float | str | None = param(
+        None, "weight of positive labels in the loss of multilabel tasks", above=0, choices=("balanced",)
+    )
+    client_eval: bool = param(
+        False, "score the model on every client's own test samples in every evaluated round", roles=("federation",)
+    )
+    client_test: float = param(
+        0.2,
+        "with --client-eval: fraction of every client's samples to hold out as its test samples, if it has none",
+        above=0,
+        below=1,
+        roles=("federation",),
     )
     public: float | str = param(
         0.0,

@@ -324,7 +324,7 @@ class Part(Named):
         raise NotImplementedError
 
     def task_loss(self, c: Client, out: Out, batch: Batch) -> Tensor:
-        """Return the loss of a batch in place of the cross-entropy. At most one part.
+        """Return the loss of a batch in place of the task's own. At most one part.
 
         Args:
             c: The client.

@@ -28,6 +28,11 @@ from holdfast.models.training_pass import EvaluationPass, TrainingPass
 from holdfast.models.trial_run import find_head, refuse_probabilities, run_two_samples, watched_training
 
 
+def of_sample(features: Tensor) -> Tensor:
+    """Return features with one row per sample: those of a text, which has positions, are averaged over them."""
+    return features.mean(1) if features.dim() == 3 else features
+
+
 def _headless(features: Tensor) -> Tensor:
     raise NotImplementedError("this output was not made by a network with a head")
 
@@ -37,7 +42,7 @@ class Out(NamedTuple):
 
     Attributes:
         logits: One number per class: [batch, classes].
-        features: The input of the head; the logits, if the network has no head.
+        features: The input of the head, its mean over the positions of a text; the logits, if the network has no head.
         head: The head of the model that was run, as a function from features to logits.
     """
 
@@ -93,18 +98,20 @@ class Net:
         precision: str = "fp32",
         batchnorm: str = "average",
         example: Any = None,
+        positions: tuple[int, ...] = (),
     ) -> None:
         """Copy a module and find its head, layers and blocks by running two samples.
 
         Args:
             module: Any module that returns logits, or an object with ``logits`` as those of Hugging Face.
             shape: The shape of one input, without the batch axis.
-            classes: The number of classes.
+            classes: The number of outputs: classes, labels, targets or tokens.
             head: The name of the last linear layer; by default it is detected.
             device: Where to run the model.
             precision: ``fp32``, ``tf32``, ``bf16`` or ``fp64``.
             batchnorm: How BatchNorm is federated: ``average``, ``local`` or ``frozen``.
             example: Two inputs: a tensor, or a dictionary or tuple of tensors; by default zeros of the shape.
+            positions: The axes of an output between the samples and the classes, as of a text.
         """
         self.device, self.precision = torch.device(device), precision
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
@@ -119,7 +126,7 @@ class Net:
         if example is None:
             example = torch.zeros((2, *shape), device=self.device, dtype=self.dtype)
         self.takes_numbers = isinstance(example, Tensor) and example.is_floating_point()
-        trial = run_two_samples(body, example, classes)
+        trial = run_two_samples(body, example, (*positions, classes))
         self.head, self.footprint = find_head(body, trial, head), trial.activations
         if self.head is None:
             refuse_probabilities(trial.logits)
@@ -261,7 +268,9 @@ class Net:
                 lambda args, kwargs: functional_call(self.body, tensors, args, kwargs, tie_weights=self.tied), x
             )
         wide = features.to(self.dtype)
-        return Out(wide, wide) if head is None else Out(head(features), wide, head)
+        if head is None:
+            return Out(wide, of_sample(wide))
+        return Out(head(features), of_sample(wide), head)
 
     def _seeded(self, key: Tensor | None) -> AbstractContextManager[object]:
         """Let random numbers that the module draws by itself come from the key as well."""

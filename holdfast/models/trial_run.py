@@ -35,13 +35,13 @@ class TrialRun(NamedTuple):
     logits: Tensor
 
 
-def run_two_samples(module: nn.Module, x: Any, classes: int) -> TrialRun:
+def run_two_samples(module: nn.Module, x: Any, output: tuple[int, ...]) -> TrialRun:
     """Run two samples and note what every layer does.
 
     Args:
         module: The module.
         x: Two inputs.
-        classes: The number of classes that the output must have.
+        output: The shape that the output must have for one sample.
 
     Returns:
         What the layers did.
@@ -71,18 +71,18 @@ def run_two_samples(module: nn.Module, x: Any, classes: int) -> TrialRun:
     finally:
         for handle in handles:
             handle.remove()
-    if not isinstance(logits, Tensor) or logits.shape != (2, classes):
+    if not isinstance(logits, Tensor) or logits.shape != (2, *output):
         kind = "None" if logits is None else f"a {type(logits).__name__}"
         what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else kind
         raise HoldfastError(
-            f"the model returns {what} for 2 samples, expected logits of shape (2, {classes}); change its last layer"
+            f"the model returns {what} for 2 samples, expected logits of shape {(2, *output)}; change its last layer"
         )
     return TrialRun(runs, outputs, norm_input, total, logits)
 
 
 def refuse_probabilities(output: Tensor) -> None:
     """Raise an error if a model's output looks like that of a softmax: every row of it sums to one."""
-    if output.shape[1] > 1 and bool((output >= 0).all()) and bool((output.sum(1) - 1).abs().max() < 1e-5):
+    if output.shape[-1] > 1 and bool((output >= 0).all()) and bool((output.sum(-1) - 1).abs().max() < 1e-5):
         raise HoldfastError(
             "the model returns probabilities, which sum to one, expected logits; leave out its last softmax"
         )

@@ -40,4 +40,4 @@ class FedLC(Part):
         return {"margin": torch.where(c.counts > 0, margin, OUT) if self.missing == "out" else margin}
 
     def task_loss(self, c: Client, out: Out, batch: Batch) -> Tensor:
-        return batch.cross_entropy(out.logits - c.local["margin"])
+        return batch.loss(out.logits - c.local["margin"])

@@ -39,4 +39,4 @@ class FedRS(Part):
         return {"scale": torch.where(c.counts > 0, torch.ones_like(c.w0[:1]), self.alpha)}
 
     def task_loss(self, c: Client, out: Out, batch: Batch) -> Tensor:
-        return batch.cross_entropy(out.logits * c.local["scale"])
+        return batch.loss(out.logits * c.local["scale"])

@@ -13,8 +13,7 @@ from holdfast.comparison.stored_run import StoredRun
 from holdfast.comparison.study_schema import Spread
 from holdfast.core.errors import HoldfastError
 
-ACCURACIES = {"final": "final_accuracy", "best": "best_accuracy"}
-SCORES = (*ACCURACIES, "curve", "personal", "by_class")  # fractions of 1, published in percent
+SCORES = ("final", "best", "curve", "personal", "by_class")  # fractions of 1, published in percent
 REACHED = ("rounds_to", "seconds_to", "bytes_to")
 PLAIN = (*SCORES, "kappa", "rho", "seconds", "seconds_per_round", "bytes")
 LESS = (*REACHED, "seconds", "seconds_per_round", "bytes")  # measures where less is better
@@ -108,7 +107,7 @@ class Measure:
         elif self.name == "personal":
             value = s.get("personal_accuracy")
         else:
-            value = s.get(ACCURACIES.get(self.name, self.name))
+            value = s.get(self.name)
         return None if value is None else float(value)
 
     def scaled(self, value: float | None, unit: str) -> float | None:
@@ -122,7 +121,7 @@ class Measure:
 
 def mean_accuracy(history: Sequence[dict[str, Any]], last: int) -> float | None:
     """Return the mean accuracy of the last evaluated rounds; 0 means all of them."""
-    scores = [line["test_accuracy"] for line in history if line["test_accuracy"] is not None]
+    scores = [line["test"]["accuracy"] for line in history if line["test"]]
     return statistics.fmean(scores[-last:]) if scores else None
 
 

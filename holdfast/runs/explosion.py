@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.data.federation import Federation
     from holdfast.method.method import Method
 
 FACTOR = 10  # times the loss of the start
@@ -48,9 +49,11 @@ def exploded(losses: Sequence[float | None], guessing: float | None = None) -> i
     return None
 
 
-def loss_of_guessing(method: Method, classes: int) -> float | None:
-    """Return the cross-entropy of equal chances for all classes; None where a part replaces the cross-entropy."""
-    return None if method.single("task_loss") or classes < 2 else math.log(classes)
+def loss_of_guessing(method: Method, federation: Federation) -> float | None:
+    """Return the cross-entropy of equal chances for all classes or tokens; None where the loss is another one."""
+    task, outputs = federation.data.task, federation.classes
+    guessed = task.name in ("classification", "next-token") and federation.weight is None
+    return math.log(outputs) if guessed and outputs > 1 and not method.single("task_loss") else None
 
 
 def explanation(round: int) -> str:

@@ -12,20 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import from_json
+from holdfast.metrics.metric import Metric
+from holdfast.runs.early_stopping import best_round, scores
 from holdfast.runs.explosion import exploded
 from holdfast.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
     import pandas
 
-SEVERAL_MACHINES = ("failed", "reset", "waiting", "overhead")  # left out of a line if there is nothing to say
+# Left out of a line if there is nothing to say.
+LEFT_OUT = ("validation", "clients", "failed", "reset", "waiting", "overhead")
+OLD_SCORES = {"test_accuracy": "accuracy", "test_loss": "loss"}  # keys of earlier versions
 
 
 def to_line(record: RoundRecord) -> str:
     """Write a record as a line of the history; numbers that are not finite become null."""
-    values = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(record).items()}
-    values = {k: v for k, v in values.items() if v or k not in SEVERAL_MACHINES}
-    return json.dumps(values, allow_nan=False) + "\n"
+    values = {k: v for k, v in asdict(record).items() if v or k not in LEFT_OUT}
+    return json.dumps(_finite(values), allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_history(path: Path, rounds: int) -> list[RoundRecord]:
@@ -38,7 +47,7 @@ def read_history(path: Path, rounds: int) -> list[RoundRecord]:
     records: list[RoundRecord] = []
     for expected, line in zip(range(1, rounds + 1), lines, strict=False):
         try:
-            record = from_json(RoundRecord, json.loads(line, object_hook=_client_numbers))
+            record = from_json(RoundRecord, _modern(json.loads(line, object_hook=_client_numbers)))
             good = record.round == expected
         except (ValueError, RecursionError):
             good = False
@@ -55,32 +64,53 @@ def read_history(path: Path, rounds: int) -> list[RoundRecord]:
     return records
 
 
+def _modern(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of an earlier version as this one writes it; such a line had accuracy and loss alone."""
+    if not isinstance(line, dict) or not OLD_SCORES.keys() <= line.keys():
+        return line
+    scores = {new: line.pop(old) for old, new in OLD_SCORES.items()}
+    return line | {"test": {name: v for name, v in scores.items() if v is not None}}
+
+
 def _client_numbers(found: dict[str, Any]) -> dict[Any, Any]:
     """Turn keys back into client numbers: JSON has no numbers as keys."""
     return {int(k) if k.isdecimal() else k: v for k, v in found.items()}
 
 
-def summarize(records: Sequence[RoundRecord], guessing: float | None = None) -> dict[str, Any]:
-    """Return final, best and mean-of-last-five accuracy, time and traffic of a run, and whether it exploded.
+def summarize(records: Sequence[RoundRecord], metric: Metric, guessing: float | None = None) -> dict[str, Any]:
+    """Return the final score, that of the best round and the mean of the last five, time and traffic of a run.
 
-    ``guessing`` is the loss of a model that guesses, if it is known.
+    Args:
+        records: The history.
+        metric: What the run goes by.
+        guessing: The loss of a model that guesses, if it is known.
+
+    Returns:
+        The figures. The best round is chosen by validation data if there are any, else by test data.
     """
-    scores = [r.test_accuracy for r in records if r.test_accuracy is not None]
-    last = scores[-5:]
+    curve = scores(records, metric.name, "test")
+    chosen_on = "validation" if any(r.validation for r in records) else "test"
+    best = best_round(scores(records, metric.name, chosen_on), metric)
+    last = [value for _, value in curve][-5:]
     seconds = sum(r.seconds for r in records)
     megabytes = sum(r.upload_bytes + r.download_bytes for r in records) / 1e6
-    final = scores[-1] if scores else None
+    final = last[-1] if last else None
+    accuracy = final if metric.name == "accuracy" else None
     explosion = exploded([r.train_loss for r in records], guessing)
     return {
         "rounds": len(records),
-        "final_accuracy": final,
-        "best_accuracy": max(scores) if scores else None,
-        "last5_accuracy": sum(last) / len(last) if last else None,
+        "metric": metric.name,
+        "final": final,
+        "best": dict(curve).get(best) if best is not None else None,
+        "best_round": best,
+        "chosen_on": chosen_on,
+        "last5": sum(last) / len(last) if last else None,
+        "final_scores": dict(records[-1].test) if records else {},
         "seconds": seconds,
         "upload_bytes": sum(r.upload_bytes for r in records),
         "download_bytes": sum(r.download_bytes for r in records),
-        "kappa": final * 1e4 / seconds if final is not None and seconds else None,  # FNR-FL: accuracy per second
-        "rho": final * 1e4 / megabytes if final is not None and megabytes else None,  # and per megabyte
+        "kappa": accuracy * 1e4 / seconds if accuracy is not None and seconds else None,  # FNR-FL: accuracy per second
+        "rho": accuracy * 1e4 / megabytes if accuracy is not None and megabytes else None,  # and per megabyte
         "skipped_updates": sum(len(r.skipped) for r in records),
         "failed_updates": sum(len(r.failed) for r in records),
         "exploded": explosion is not None,
@@ -89,7 +119,8 @@ def summarize(records: Sequence[RoundRecord], guessing: float | None = None) -> 
 
 
 def history_frame(records: Sequence[RoundRecord]) -> pandas.DataFrame:
-    """Return records as a pandas frame: a row per round; drift is spread over columns such as ``drift_cosine``."""
+    """Return records as a pandas frame: a row per round, with columns such as ``test_accuracy``
+    and ``drift_cosine``."""
     if find_spec("pandas") is None:
         raise HoldfastError("frame needs the package pandas: pip install pandas")
     import pandas
@@ -97,7 +128,7 @@ def history_frame(records: Sequence[RoundRecord]) -> pandas.DataFrame:
     rows = []
     for record in records:
         values = asdict(record)
-        drift = values.pop("drift")
-        values = {k: v for k, v in values.items() if v or k not in SEVERAL_MACHINES}
-        rows.append(values | {f"drift_{name}": value for name, value in drift.items()})
+        groups = {kind: values.pop(kind) for kind in ("test", "validation", "clients", "drift")}
+        values = {k: v for k, v in values.items() if v or k not in LEFT_OUT}
+        rows.append(values | {f"{kind}_{name}": v for kind, found in groups.items() for name, v in found.items()})
     return pandas.DataFrame(rows)

@@ -18,6 +18,8 @@ from holdfast.data.sources import load, sources
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import as_method
+from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import models
@@ -33,7 +35,7 @@ from holdfast.runs.run_files import CONFIG, HISTORY
 from holdfast.runs.run_result import Result
 from holdfast.runs.setup import arithmetic, fitted, pick_device, refuse_other_objects
 from holdfast.runs.summary_file import check_length, read_summary
-from holdfast.training.metrics import Score, evaluate
+from holdfast.training.evaluation import Score, evaluate, usual_metrics
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
 
@@ -73,11 +75,13 @@ def load_run(
         raise HoldfastError(f"the run in {place.path} has no checkpoint, so it has no trained model: run it again")
     net = net.with_stats(server.stats)
     history, w = read_history(place.path / HISTORY, done), server.served()
-    summary = _summary(place, config, history, loss_of_guessing(method, net.classes))
+    metric = read_metric(config.metric, known.data.task)
+    summary = _summary(place, config, history, metric, loss_of_guessing(method, known))
     score = _score(history, summary)
     if federation is not None:
         with arithmetic(config.precision):
-            score = evaluate(net, w, known.to(net.device, net.dtype))
+            usual = usual_metrics(known.data.task, config.metric)
+            score = evaluate(net, w, known.to(net.device, net.dtype), usual)
     return Result(config, history, summary, net, w, score, facts)
 
 
@@ -159,7 +163,9 @@ def _has_name(text: str, known: Collection[str]) -> bool:
     return text.partition("(")[0].strip() in known or ".py:" in text
 
 
-def _summary(place: RunFolder, config: Config, history: list[RoundRecord], guessing: float | None) -> dict[str, Any]:
+def _summary(
+    place: RunFolder, config: Config, history: list[RoundRecord], metric: Metric, guessing: float | None
+) -> dict[str, Any]:
     """Return the summary of a finished run from its file, and that of a stopped one from its history."""
     where = {"out": str(place.path)}
     if place.finished:
@@ -167,12 +173,13 @@ def _summary(place: RunFolder, config: Config, history: list[RoundRecord], guess
         check_length(place.path, len(history), summary, REMEDY)
         return summary | where
     what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
-    return what | summarize(history, guessing) | where
+    return what | summarize(history, metric, guessing) | where
 
 
 def _score(history: list[RoundRecord], summary: dict[str, Any]) -> Score | None:
     """Return the last evaluation of a finished run, as far as its files have it."""
-    last, by_class = history[-1], summary.get("accuracy_by_class")
-    if last.test_accuracy is None or last.test_loss is None or by_class is None:
+    last, by_class = history[-1].test, summary.get("accuracy_by_class") or ()
+    if not last:
         return None
-    return Score(last.test_accuracy, last.test_loss, tuple(math.nan if a is None else a for a in by_class))
+    values = {name: math.nan if value is None else value for name, value in last.items()}
+    return Score(values, tuple(math.nan if a is None else a for a in by_class))

@@ -80,7 +80,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         ("split", f"{c.split} over {c.clients} clients, seed {c.seed}"),
         ("rounds", f"{s['rounds']} of {c.rounds}, {local} of local training each with batches of {c.batch}"),
     ]
-    for name, key in (("accuracy", "final_accuracy"), ("best accuracy", "best_accuracy")):
+    for name, key in ((s["metric"], "final"), (f"best {s['metric']}", "best")):
         rows += [(name, f"{s[key]:.4f}")] if s.get(key) is not None else []
     if result.score is not None:
         rows.append(("test loss", f"{result.score.loss:.4f}"))

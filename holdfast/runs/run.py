@@ -23,6 +23,7 @@ from holdfast.method.part import Part
 from holdfast.models.factories import Factory
 from holdfast.runs import checkpoint
 from holdfast.runs.code_files import for_resume, recorded
+from holdfast.runs.early_stopping import stopped
 from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder
@@ -36,7 +37,7 @@ from holdfast.runs.run_options import RunOptions
 from holdfast.runs.run_result import Result
 from holdfast.runs.setup import OTHER_TRAINERS, MakeTrainer, arithmetic, prepare, settings_of_objects, trainer_for
 from holdfast.runs.trackers import require, tracked
-from holdfast.training.metrics import Score
+from holdfast.training.evaluation import Score
 from holdfast.training.personal import TUNED, personalise
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
@@ -171,10 +172,11 @@ def _play(trainer: Trainer, options: RunOptions) -> Result:
     options.on_start(trainer, len(history))
     with tracked(config, options.path, len(history), options.on_round) as on_round:
         score = _rounds(trainer, replace(options, on_round=on_round), history)
-    finished = len(history) >= config.rounds
+    early = len(history) < config.rounds and stopped(history, trainer.metric, config.stop_after)
+    finished = early or len(history) >= config.rounds
     if finished and score is None:  # a run that was finished before
         score = trainer.evaluate()
-    summary = _summary(trainer, history, folder) | _by_class(score)
+    summary = _summary(trainer, history, folder) | {"stopped_early": early} | _by_class(score)
     if config.personal and finished and isinstance(trainer, Simulation):
         tuning = with_flag_parts(TUNED[config.personal_what], config).with_optimiser_of(trainer.method)
         summary |= personalise(trainer, tuning)
@@ -206,14 +208,18 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
     """Play the rounds that are left; ``history`` grows by one record each."""
     config, folder, score = trainer.config, options.folder, None
     for t in range(len(history) + 1, config.rounds + 1):
+        if stopped(history, trainer.metric, config.stop_after):
+            break
         started = time.perf_counter()
         record = trainer.play(t)
-        score = trainer.evaluate() if config.evaluates(t) else None
-        if score is not None:
-            record = replace(record, test_accuracy=score.accuracy, test_loss=score.loss)
+        if config.evaluates(t):
+            score, judged = trainer.evaluate(), trainer.validate()
+            record = replace(record, test=dict(score.values), validation=dict(judged.values) if judged else {})
+        else:
+            score = None
         record = replace(record, seconds=time.perf_counter() - started)
         history.append(record)
-        stopping = options.stop()
+        stopping = options.stop() or stopped(history, trainer.metric, config.stop_after)
         if folder is not None:
             folder.append(record)
             if t % config.checkpoint_every == 0 or t == config.rounds or stopping:
@@ -229,14 +235,15 @@ def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | N
     """Sum up the run; one that was finished before keeps the place and date of its making."""
     config = trainer.config
     what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
+    what |= {"task": str(trainer.federation.data.task.name)}
     what |= folder.made() if folder and folder.finished else made_here(trainer.net.device)
     leak = {"leaks_test_data": True} if trainer.federation.leaks else {}
-    guessing = loss_of_guessing(trainer.method, trainer.net.classes)
-    return what | leak | summarize(history, guessing) | {"out": str(folder.path) if folder else None}
+    guessing = loss_of_guessing(trainer.method, trainer.federation)
+    return what | leak | summarize(history, trainer.metric, guessing) | {"out": str(folder.path) if folder else None}
 
 
 def _by_class(score: Score | None) -> dict[str, list[float | None]]:
     """Return the accuracy in every class for the summary; None for a class without test samples."""
-    if score is None:
+    if score is None or not score.by_class:
         return {}
     return {"accuracy_by_class": [None if math.isnan(a) else a for a in score.by_class]}

@@ -34,15 +34,14 @@ class RunProgress:
         self.task = self.bar.add_task(title, total=None, state="")
         self.cell = CellOutput() if in_notebook() else None
         self.started = False
-        self.accuracy: float | None = None
-        self.loss: float | None = None
+        self.state = ""  # the last scores
         self.speed: float | None = None
         self.losses: list[float | None] = []
         self.guessing: float | None = None
 
     def start(self, trainer: Trainer, done: int, out: Path | None = None) -> None:
         """Describe the run; ``done`` rounds of it are in the folder ``out``, if it has one."""
-        self.guessing = loss_of_guessing(trainer.method, trainer.net.classes)
+        self.guessing = loss_of_guessing(trainer.method, trainer.federation)
         self.resume(read_history(out / HISTORY, done) if done and out else [])
         self.begin(describe(trainer), done, trainer.config.rounds)
 
@@ -75,12 +74,11 @@ class RunProgress:
         self.console.print(text, highlight=False)
 
     def round(self, record: RoundRecord) -> None:
-        if record.test_accuracy is not None:
-            self.accuracy, self.loss = record.test_accuracy, record.test_loss
+        known = {name: value for name, value in record.test.items() if value is not None}
+        if known:
+            self.state = "  ".join(f"{name} {value:.4f}" for name, value in known.items()) + "  "
         self.speed = record.seconds if self.speed is None else 0.8 * self.speed + 0.2 * record.seconds
-        state = f"{self.speed:.2f} s/round"
-        if self.accuracy is not None and self.loss is not None:
-            state = f"accuracy {self.accuracy:.4f}  loss {self.loss:.4f}  {state}"
+        state = f"{self.state}{self.speed:.2f} s/round"
         self.bar.update(self.task, completed=record.round, state=state)
         if self.cell is not None:
             self.cell.show(self.bar.get_renderable())

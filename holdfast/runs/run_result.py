@@ -18,7 +18,7 @@ from holdfast.runs.history import history_frame
 from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
 from holdfast.runs.trained_model import RawModel, loaded, logits_of
-from holdfast.training.metrics import Score
+from holdfast.training.evaluation import Score
 from holdfast.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Result:
     def __repr__(self) -> str:
         c, s = self.config, self.summary
         megabytes = [f"{s[key] / 1e6:.2f} MB" for key in ("upload_bytes", "download_bytes")]
-        known = s["final_accuracy"] is not None
-        scores = f"accuracy {s['final_accuracy']:.4f}, best {s['best_accuracy']:.4f}; " if known else ""
+        known = s["final"] is not None
+        scores = f"{s['metric']} {s['final']:.4f}, best {s['best']:.4f}; " if known else ""
         more = ", ..." * (len(self.classes) > SHOWN)
         lines = [
             f"{c.method} on {c.data}, {c.split} over {c.clients} clients",
@@ -62,6 +62,11 @@ class Result:
             f"{', '.join(self.classes[:SHOWN])}{more}",
         ]
         return "\n".join(lines + ([f"kept in {s['out']}"] if s.get("out") else []))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run played all its rounds, or stopped early by itself."""
+        return len(self.history) >= self.config.rounds or bool(self.summary.get("stopped_early"))
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
+from holdfast.data.targets import with_task
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
@@ -25,6 +26,7 @@ from holdfast.models.factories import Factory, factory_name, from_factory, is_fa
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
 from holdfast.runs.code_files import located
+from holdfast.tasks.lookup import read_task
 from holdfast.training.round import Trainer
 from holdfast.training.simulation import Simulation, decided
 
@@ -100,7 +102,10 @@ def deal(config: Config, data: DataSet | None = None) -> Federation:
     if data is None:
         data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
     c = config
-    return federate(data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public)
+    data = data if c.task is None else with_task(data, read_task(c.task))
+    return federate(
+        data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from
+    )
 
 
 def check_together(
@@ -165,12 +170,12 @@ def is_named(config: Config, model: nn.Module | Factory | None) -> bool:
 
 
 def _network(config: Config, federation: Federation, module: nn.Module, device: torch.device) -> Net:
-    example = tree_map(lambda t: t.to(device), federation.example())
+    data, example = federation.data, tree_map(lambda t: t.to(device), federation.example())
     if config.precision == "fp64":
         example = tree_map(lambda t: t.double() if t.is_floating_point() else t, example)
     return Net(
         module, federation.shape, federation.classes, head=config.head, device=device, precision=config.precision,
-        batchnorm=config.batchnorm, example=example,
+        batchnorm=config.batchnorm, example=example, positions=data.task.positions(data.y),
     )  # fmt: skip
 
 

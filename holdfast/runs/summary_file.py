@@ -22,9 +22,16 @@ class SummaryFigures:
     seconds: float
     upload_bytes: int
     download_bytes: int
-    final_accuracy: float | None
-    best_accuracy: float | None
-    last5_accuracy: float | None
+    final: float | None
+    best: float | None
+    last5: float | None
+    metric: str = "accuracy"
+    task: str = "classification"
+    best_round: int | None = None
+    chosen_on: str = "test"
+    final_scores: dict[str, float | None] | None = None
+    floor: dict[str, float | None] | None = None
+    stopped_early: bool | None = None
     kappa: float | None = None
     rho: float | None = None
     accuracy_by_class: list[float | None] | None = None
@@ -42,6 +49,7 @@ class SummaryFigures:
     commit: str | None = None
 
 
+OLD_NAMES = {"final_accuracy": "final", "best_accuracy": "best", "last5_accuracy": "last5"}  # of earlier versions
 CHECKSUM = "checksum"  # of all other figures; older versions wrote none
 
 
@@ -66,13 +74,14 @@ def read_summary(folder: Path, remedy: str) -> dict[str, Any]:
         raise HoldfastError(f"{path} is damaged, it is not valid JSON: {remedy}") from error
     if not isinstance(summary, dict):
         raise HoldfastError(f"{path} is damaged, it holds no JSON object: {remedy}")
+    if CHECKSUM in summary and summary.pop(CHECKSUM) != checksum(summary):
+        raise HoldfastError(f"{path} is damaged, it was changed since it was written: {remedy}")
+    summary = {OLD_NAMES.get(name, name): value for name, value in summary.items()}
     known = {f.name for f in fields(SummaryFigures)}
     try:
         from_json(SummaryFigures, {name: value for name, value in summary.items() if name in known})
     except JsonMismatch as error:
         raise HoldfastError(f"{path} is damaged, {error}: {remedy}") from error
-    if CHECKSUM in summary and summary.pop(CHECKSUM) != checksum(summary):
-        raise HoldfastError(f"{path} is damaged, it was changed since it was written: {remedy}")
     return summary
 
 

@@ -24,7 +24,8 @@ from holdfast.training.round_record import RoundRecord
 
 TENSORBOARD, MLFLOW = "tensorboard", "mlflow"  # the names of the trackers, and of their folders in a run
 NEEDS = {TENSORBOARD: ("tensorboard",), MLFLOW: ("mlflow", "sqlalchemy", "alembic")}
-FIGURES = ("test_accuracy", "test_loss", "train_loss", "seconds", "upload_bytes", "download_bytes")
+FIGURES = ("train_loss", "seconds", "upload_bytes", "download_bytes")
+GROUPS = ("validation", "clients", "drift")  # figures by name
 OWN_STORE, RUN_ID, ARTIFACTS = "mlflow.db", "run_id", "artifacts"
 
 
@@ -37,10 +38,11 @@ class Tracker(Protocol):
 
 
 def figures(record: RoundRecord) -> dict[str, float]:
-    """Return what is logged for a round: the numbers of its record, and its drift as ``drift/cosine``, ..."""
+    """Return what is logged for a round: numbers, scores such as ``test_accuracy``, and drift."""
     known = {name: getattr(record, name) for name in FIGURES}
-    drift = {f"drift/{name}": value for name, value in record.drift.items()}
-    return {name: float(value) for name, value in (known | drift).items() if value is not None}
+    scores = {f"test_{name}": value for name, value in record.test.items()}
+    groups = {f"{kind}/{name}": v for kind in GROUPS for name, v in getattr(record, kind).items()}
+    return {name: float(value) for name, value in (scores | known | groups).items() if value is not None}
 
 
 def require(config: Config, folder: Path | None) -> None:

@@ -23,7 +23,7 @@ from holdfast.method.method import Method
 from holdfast.models.net import Net
 from holdfast.runs.setup import prepare_simulation
 from holdfast.theory.recorder import Recorder, recorded
-from holdfast.training.metrics import evaluate
+from holdfast.training.evaluation import evaluate
 from holdfast.training.round import Trainer
 
 HIDDEN = 25

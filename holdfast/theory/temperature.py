@@ -27,7 +27,7 @@ from holdfast.runs.setup import prepare_simulation
 from holdfast.theory.claim import Claim, equal
 from holdfast.theory.grid import Grid
 from holdfast.theory.neuron_drift import images
-from holdfast.training.metrics import evaluate
+from holdfast.training.evaluation import evaluate
 
 MODEL = "vgg9"
 CLIENTS, SPLIT, SAMPLES = 20, "dirichlet(0.3)", 32  # samples of each client that are used

@@ -15,7 +15,7 @@ from holdfast.models.net import Net
 from holdfast.parts.normalized import Normalized
 from holdfast.runs.setup import prepare_simulation
 from holdfast.theory.recorder import Recorder, recorded
-from holdfast.training.metrics import evaluate
+from holdfast.training.evaluation import evaluate
 from holdfast.training.round import Trainer
 
 ROUNDS, COHORT = 30, 10

@@ -71,17 +71,21 @@ def measure(r: Round, served: Tensor, counts: Tensor, federation: Federation) ->
         pieces = torch.split(r.deltas, r.net.layout.sizes, dim=1)
         squares = torch.stack([torch.linalg.vector_norm(p, dim=1, dtype=torch.float64) ** 2 for p in pieces], 1)
         x, y = probe(federation)
-        norms = class_norms(r.net, served, x, y)
-        view = DriftView(r.net, r.w, r.deltas, squares, counts == 0, x, y, norms)
+        groups = r.net.classes if federation.data.task.has_classes else 1
+        lacks = counts == 0 if groups > 1 else torch.zeros_like(counts[:, :1], dtype=torch.bool)
+        norms = class_norms(r.net, served, x, y, groups)
+        view = DriftView(r.net, r.w, r.deltas, squares, lacks, x, y, norms)
         found = {m.name: m.of(view) for m in MEASURES}
-    if r.net.classes <= LISTED:
+    if 1 < groups <= LISTED:
         found |= {f"{PER_CLASS}{c}": norm for c, norm in enumerate(norms.tolist())}
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def probe(federation: Federation) -> tuple[Tensor, Tensor]:
-    """Return the first test samples of every class, sorted by class."""
+    """Return the first test samples of every class, sorted by class; without classes all are in one."""
     y = federation.data.test_y
+    if not federation.data.task.has_classes:
+        y = torch.zeros(len(y), dtype=torch.int64, device=y.device)
     order = torch.argsort(y, stable=True)
     size = torch.bincount(y, minlength=federation.classes)
     place = torch.arange(len(y), device=y.device) - (size.cumsum(0) - size)[y[order]]
@@ -173,12 +177,23 @@ def activations(v: DriftView, w: Tensor, seen: Tensor) -> Tensor:
     """
     layers = v.net.layout.layers
     hidden = layers[-1].first if len(layers) > 1 else v.net.layout.neurons
-    return per_class(v.net.neurons(w, v.x[seen])[:, :hidden], v.y[seen], v.net.classes)
+    return per_class(v.net.neurons(w, v.x[seen])[:, :hidden], v.y[seen], len(v.norms))
 
 
-def class_norms(net: Net, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Average the norm of a model's features over every class, [classes]."""
-    return per_class(torch.linalg.vector_norm(net(w, x).features.flatten(1), dim=1), y, net.classes)
+def class_norms(net: Net, w: Tensor, x: Tensor, y: Tensor, classes: int) -> Tensor:
+    """Average the norm of a model's features over every class, [classes].
+
+    Args:
+        net: The network.
+        w: The model.
+        x: Samples.
+        y: Their classes.
+        classes: The number of classes.
+
+    Returns:
+        The means; NaN for a class without samples.
+    """
+    return per_class(torch.linalg.vector_norm(net(w, x).features.flatten(1), dim=1), y, classes)
 
 
 def feature_norm_spread(v: DriftView) -> float:

@@ -24,7 +24,7 @@ from holdfast.method.method import Method
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.parts.only_head import OnlyHead
-from holdfast.training.metrics import evaluate
+from holdfast.training.evaluation import evaluate
 from holdfast.training.simulation import Simulation, own_model
 
 AT_ONCE = 16  # clients whose copies are in memory at the same time

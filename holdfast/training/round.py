@@ -21,12 +21,13 @@ from holdfast.engines.local_training import CHUNK, Broadcast
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Part, Round, Trip
+from holdfast.metrics.lookup import read_metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
-from holdfast.training.metrics import Score, evaluate, mean_score
+from holdfast.training.evaluation import AT_ONCE, Score, evaluate, mean_score, predicted, score, usual_metrics
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
 from holdfast.training.slices import CohortCollector, SliceSums
@@ -50,6 +51,8 @@ class Trainer(ABC):
 
     def __init__(self, config: Config, method: Method, federation: Federation, net: Net) -> None:
         self.config, self.method, self.federation, self.net = config, method, federation, net
+        self.metric = read_metric(config.metric, federation.data.task)
+        self.metrics = usual_metrics(federation.data.task, config.metric)
         self.server = Server(net, method, federation.clients, config.server_lr)
         self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
 
@@ -92,7 +95,16 @@ class Trainer(ABC):
         """
         if self.net.kept_at_clients():
             return mean_score(list(self.client_scores()))
-        return evaluate(self.served_net, self.server.served(), self.federation)
+        return evaluate(self.served_net, self.server.served(), self.federation, self.metrics)
+
+    def validate(self) -> Score | None:
+        """Score the served model on the validation data; None if there are none."""
+        fed = self.federation
+        if fed.validation is None:
+            return None
+        samples = fed.validation_batches(AT_ONCE)
+        found = predicted(self.served_net, self.server.served(), fed.data.task, samples)
+        return score(found, self.metrics, fed.classes)
 
     @property
     def served_net(self) -> Net:
@@ -105,7 +117,7 @@ class Trainer(ABC):
 
     def class_counts(self, ids: Tensor) -> Tensor:
         """Return the samples of each client and class, [C, classes]; by default the server does not know: ones."""
-        return torch.ones(len(ids), self.net.classes, dtype=torch.int64, device=ids.device)
+        return torch.ones(len(ids), len(self.federation.strata_names), dtype=torch.int64, device=ids.device)
 
     # -- the round -----------------------------------------------------------------------------------------
     def play(self, t: int) -> RoundRecord:
@@ -132,7 +144,7 @@ class Trainer(ABC):
         sent, received = self._survey(r)
         loss = mean_loss(r.n, update.loss)
         record = RoundRecord(
-            round=t, test_accuracy=None, test_loss=None, train_loss=float(loss), seconds=0.0,
+            round=t, train_loss=float(loss), seconds=0.0,
             upload_bytes=up + received, download_bytes=down + sent, cohort=ids.tolist(), skipped=skipped,
             drift=self._drift(r),
         )  # fmt: skip

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round of a run. Accuracies are fractions of 1; they are None in rounds without evaluation."""
+    """One round of a run. Scores are by the names of the metrics; accuracies are fractions of 1.
+
+    Scores are empty in rounds without evaluation, and None where a metric is not defined.
+    """
 
     round: int
-    test_accuracy: float | None
-    test_loss: float | None
     train_loss: float | None
     seconds: float
     upload_bytes: int
     download_bytes: int
     cohort: list[int]
+    test: dict[str, float | None] = field(default_factory=dict)  # scores on the test data
+    validation: dict[str, float | None] = field(default_factory=dict)  # on the validation data
+    clients: dict[str, float | None] = field(default_factory=dict)  # over clients, with --client-eval
     skipped: list[int] = field(default_factory=list)  # clients whose update was not finite
     drift: dict[str, float] = field(default_factory=dict)  # with --drift, in evaluated rounds
     # Only on several machines:
@@ -24,3 +28,13 @@ class RoundRecord:
     reset: list[int] = field(default_factory=list)  # clients whose parts had lost their state and started over
     waiting: float | None = None  # seconds of the round spent waiting for other machines
     overhead: float | None = None  # seconds of our own code besides training: the server's and the slowest node's
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """The accuracy on the test data, where it was measured."""
+        return self.test.get("accuracy")
+
+    @property
+    def test_loss(self) -> float | None:
+        """The loss on the test data, where it was measured."""
+        return self.test.get("loss")

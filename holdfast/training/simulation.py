@@ -24,8 +24,8 @@ from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_states import ClientStates
+from holdfast.training.evaluation import Score, evaluate, on_mix
 from holdfast.training.local_epochs import draw_epochs
-from holdfast.training.metrics import Score, evaluate, on_mix
 from holdfast.training.prefetch import Prefetcher
 from holdfast.training.round import Trainer
 from holdfast.training.state_store import make_store
@@ -48,7 +48,7 @@ class Simulation(Trainer):
         super().__init__(config, method, federation, net)
         self.clients = ClientStates(method, net, make_store(config.states, net.device))
         self.occupied = federation.occupied
-        self.labels = federation.data.y.cpu().numpy().copy()  # a tensor's memory may move, as to another process
+        self.labels = federation.strata
         require_samples(federation)
         device = net.device.type
         self.prefetcher = Prefetcher(self._upcoming) if device == "cuda" else None
@@ -147,8 +147,9 @@ class Simulation(Trainer):
         for row, samples in zip(index, lists, strict=True):
             row[: len(samples)] = samples
         valid = np.arange(index.shape[1]) < sizes[:, None]
-        y = np.where(valid, self.labels[index], fed.classes) + np.arange(len(ids))[:, None] * (fed.classes + 1)
-        counts = np.bincount(y.ravel(), minlength=len(ids) * (fed.classes + 1)).reshape(len(ids), -1)[:, :-1]
+        groups = len(fed.strata_names)
+        y = np.where(valid, self.labels[index], groups) + np.arange(len(ids))[:, None] * (groups + 1)
+        counts = np.bincount(y.ravel(), minlength=len(ids) * (groups + 1)).reshape(len(ids), -1)[:, :-1]
         n = torch.from_numpy(sizes)
         steps = (n + self.config.batch - 1) // self.config.batch
         S, K = steps, steps * self.config.passes

@@ -1,0 +1,53 @@
+"""What a model predicts for some samples, beside the truth: what metrics are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from holdfast.tasks.task import Judged, Task
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions beside the truth, on the CPU; a row per item: a sample, or a token of a text.
+
+    Attributes:
+        task: The task.
+        y: The targets; numbers are in the unit of the data.
+        loss: The task's loss of every item, without weights, in double precision.
+        outputs: What the network returned, in double precision; None where that would not fit in memory.
+        hit: Whether an item is predicted right, or to what share; None for a task without classes.
+    """
+
+    task: Task
+    y: Tensor
+    loss: Tensor
+    outputs: Tensor | None
+    hit: Tensor | None
+
+    @classmethod
+    def of(cls, task: Task, chunks: Sequence[Judged]) -> Predictions:
+        """Join what was judged in chunks."""
+        y, loss, outputs, hit = zip(*chunks, strict=True)
+        return cls(
+            task,
+            torch.cat(y).cpu(),
+            torch.cat(loss).double().cpu(),
+            None if outputs[0] is None else torch.cat(outputs).double().cpu(),
+            None if hit[0] is None else torch.cat(hit).double().cpu(),
+        )
+
+    @property
+    def probabilities(self) -> Tensor:
+        """The probability of every output, for tasks that have probabilities."""
+        assert self.outputs is not None
+        return self.task.probabilities(self.outputs)
+
+    def rows(self, chosen: Tensor) -> Predictions:
+        """Return some of the items."""
+        outputs, hit = (None if t is None else t[chosen] for t in (self.outputs, self.hit))
+        return Predictions(self.task, self.y[chosen], self.loss[chosen], outputs, hit)

@@ -1,0 +1,77 @@
+"""regression: one or several numbers per sample, by the squared error of standardised targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.params import param
+from holdfast.tasks.task import NUMBERS, Judged, Task, finite
+
+GROUPS = 10  # quantiles by which splits deal samples
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """Numbers per sample: the loss is the mean squared error over targets.
+
+    The network is trained on standardised targets, so that a learning rate suits prices as well as degrees. Metrics and
+    predictions are in the unit of the data.
+    """
+
+    name = "regression"
+    summary = "one or several numbers per sample"
+    targets = NUMBERS
+    metrics = ("rmse", "loss", "mae", "r2")
+
+    standardise: bool = param(True, "train on targets with mean 0 and standard deviation 1")
+    mean: tuple[float, ...] = param((), "mean of every target; default: of the clients' samples")
+    std: tuple[float, ...] = param((), "standard deviation of every target")
+
+    def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        return (outputs - y.to(outputs.dtype)).square().mean(1)
+
+    def judge(self, outputs: Tensor, y: Tensor) -> Judged:
+        return Judged(self._in_units(y), self.loss(outputs, y), self._in_units(outputs), None)
+
+    def predictions(self, outputs: Tensor) -> Tensor:
+        return self._in_units(outputs)
+
+    def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+        first = self._in_units(torch.from_numpy(y)).double().numpy()[:, 0]
+        edges = np.unique(np.quantile(first, np.arange(1, GROUPS) / GROUPS)) if len(first) else first
+        groups = np.searchsorted(edges, first, side="right").astype(np.int64)
+        ends = [f"{edge:.4g}" for edge in edges]
+        names = [f"below {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"from {ends[-1]}"]
+        return groups, tuple(names) if ends else ("all",)
+
+    def check(self, what: str, y: Tensor, outputs: int) -> None:
+        if y.dim() != 2 or y.shape[1] != outputs or not y.is_floating_point():
+            raise HoldfastError(
+                f"{what} must be {outputs} real numbers per sample, not {y.dtype} {list(y.shape)}; convert them"
+            )
+        finite(what, y)
+
+    def standardised(self, y: Tensor, known: Tensor) -> Task:
+        if not self.standardise or self.mean:
+            return self
+        own = y[known].double()
+        std = own.std(0, correction=0)
+        return replace(self, mean=tuple(own.mean(0).tolist()), std=tuple(torch.where(std > 0, std, 1.0).tolist()))
+
+    def scaled(self, y: Tensor) -> Tensor:
+        if not self.mean:
+            return y
+        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
+        return ((y.double() - mean) / std).to(y.dtype)
+
+    def _in_units(self, values: Tensor) -> Tensor:
+        if not self.mean:
+            return values
+        mean, std = (torch.tensor(v, dtype=torch.float64, device=values.device) for v in (self.mean, self.std))
+        return values.double() * std + mean
