@@ -134,7 +134,9 @@ def parameter_field(part: str, parameter: str) -> Field[Any]:
     if part in RECIPES and part not in known:
         calls = written_out(Call(part))
         if not calls:
-            raise HoldfastError(f"{part}.{parameter} cannot be swept: {part} has no parameters; name a part, such as prox.mu")
+            raise HoldfastError(
+                f"{part}.{parameter} cannot be swept: {part} has no parameters; name a part, such as prox.mu"
+            )
         owner = next((c.name for c in calls if parameter in names_of(known[c.name])), calls[0].name)
         raise HoldfastError(
             f"{part}.{parameter} cannot be swept: {part} stands for {RECIPES[part].sum}; name the part, such as "

@@ -19,14 +19,15 @@ from holdfast.comparison.part_sweeps import (
     values_from_text,
     with_values,
 )
-from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, StoredPlan
+from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, MetricFacts, StoredPlan
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.user_files import MODULES
-from holdfast.method.config import FIELDS, Config, changed_settings, with_role
+from holdfast.method.config import FIELDS, RIVALS, Config, changed_settings, with_role
 from holdfast.method.config_text import flag_words, setting_from_text, setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
+from holdfast.metrics.metric import Metric
 from holdfast.runs.code_files import placed, recorded, with_files_of
 from holdfast.runs.file_imports import import_parts
 
@@ -128,6 +129,10 @@ class Plan:
         """Return the notable settings that all runs share."""
         return notable_settings(self.config, self.cohort(), ("method", "seed", "data_dir", *self.sweep))
 
+    def defaults(self) -> dict[str, Any]:
+        """Return further settings that all runs share and that a page shows, although they are the defaults."""
+        return shown_defaults(self.config, self.sweep)
+
     def cohort(self) -> int | None:
         """Return the clients per round if that number is the same for all runs; by default it depends on clients."""
         if self.config.participation is not None or "participation" in self.sweep:
@@ -150,6 +155,8 @@ class Plan:
             own=self.from_python,
             classes=facts.classes,
             counts=facts.counts,
+            groups=facts.groups,
+            measured=facts.measured,
         )
 
     def command(self, out: Path) -> str | None:
@@ -184,6 +191,26 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
     return {
         k: v for k, v in values.items() if k not in hidden and (k in with_role("headline") or v != FIELDS[k].default)
     }
+
+
+def shown_defaults(config: Config, leave_out: Collection[str] = ()) -> dict[str, Any]:
+    """Return the settings that every page shows and that are the defaults: those with the role ``setup``.
+
+    A setting whose rival is set has no meaning and is left out, such as epochs where steps are set.
+    """
+    values = settings_of(config) | {"epochs": config.passes, "split_seed": "that of the run"}
+    found: dict[str, Any] = {}
+    for name in with_role("setup"):
+        rivals = [other for pair in RIVALS if name in pair for other in pair if other != name]
+        ruled_out = any(getattr(config, other) != FIELDS[other].default or other in leave_out for other in rivals)
+        if getattr(config, name) == FIELDS[name].default and name not in leave_out and not ruled_out:
+            found[name] = values[name]
+    return found
+
+
+def metric_facts(metric: Metric, task: str) -> MetricFacts:
+    """Return what a comparison says about its metric."""
+    return MetricFacts(metric.name, metric.higher_is_better, metric.percent, task)
 
 
 def flags(config: Config, leave_out: Collection[str]) -> list[str]:
@@ -276,9 +303,7 @@ def check_sweep(sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any])
     return axes
 
 
-def own_axes(
-    sweep: Mapping[str, Sequence[Any]], methods: Sequence[str], stored: bool
-) -> dict[str, tuple[Any, ...]]:
+def own_axes(sweep: Mapping[str, Sequence[Any]], methods: Sequence[str], stored: bool) -> dict[str, tuple[Any, ...]]:
     """Check the axes of a sweep that are parameters of parts.
 
     Args:

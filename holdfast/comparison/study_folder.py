@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.comparison.class_checks import checked_classes
-from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
+from holdfast.comparison.old_formats import modern_keys, modern_plan, modern_study, renamed_folders
 from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.study_schema import FACTORY, FORMAT, DataFacts, StoredPlan, Study
@@ -141,6 +141,7 @@ def read_file(path: Path, kind: type[T], remedy: str) -> T:
             raise HoldfastError(
                 f"{path} has format {value['format']}, but this version reads formats up to {FORMAT}: update Holdfast"
             )
+        value = modern_keys(value)
     try:
         return from_json(kind, value)
     except JsonMismatch as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.comparison.study_schema import Study
 from holdfast.comparison.sweep_edges import edges
-from holdfast.comparison.tables import from_python, last_scores, same_weights
+from holdfast.comparison.tables import from_python, same_weights
 from holdfast.core.errors import HoldfastError
 from holdfast.reports import page_tables, page_text, static_charts
 from holdfast.reports.page_sections import sections
@@ -66,14 +66,14 @@ def html(study: Study, image_folder: Path) -> str:
         progress=page_tables.progress(study),
         results=page_tables.results(study),
         scores=page_tables.scores(study),
-        reference=page_text.reference(study),
         never=page_text.never(study),
         edges=edges(study),
         from_python=from_python(study),
         same_weights=same_weights(study),
         setup=page_text.setup(study),
         made=page_text.made(study),
-        last=last_scores(study),
+        lead=page_text.results(study),
+        foot=page_text.foot(study),
         sections=parts,
         images={chart.key: data_uri(image_folder / f"{chart.key}.svg") for chart in charts},
         image_folder=image_folder.name,
