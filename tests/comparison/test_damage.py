@@ -264,7 +264,7 @@ def test_a_finished_run_needs_no_checkpoint(both: Path, kind: str):
     good("compare", *METHODS, "--out", "both")
 
 
-@pytest.mark.parametrize("name", ["final_accuracy", "upload_bytes", "seed"])
+@pytest.mark.parametrize("name", ["final", "upload_bytes", "seed"])
 def test_another_number_in_a_summary(both: Path, run: Path, name: str):
     for folder in (both / SEED, run):
         path = folder / "summary.json"

@@ -46,7 +46,7 @@ def test_an_old_comparison_resumes_where_it_stopped(old: Path) -> None:
     assert {k: stamps(old)[k] for k in finished} == finished, "finished runs are not repeated"
     ends = json.loads((OLD / "ends.json").read_text())["comparison"]
     for entry, want in zip(result.entries, ends.values(), strict=True):
-        assert entry["accuracy"]["final"]["values"] == pytest.approx(want, abs=1e-9)
+        assert entry["scores"]["final"]["values"] == pytest.approx(want, abs=1e-9)
     assert [e["label"] for e in result.entries] == METHODS
     assert folders(old) == ["fedavg", "fedcm", "fedcm-0.2", "scaffold"]
 
@@ -93,7 +93,7 @@ def test_an_old_name_has_its_new_meaning_in_a_new_command(old: Path) -> None:
     result = holdfast.compare([*METHODS, "momentum(0.2)"], out=old, **SETTINGS)
     assert [e["method"] for e in result.entries] == [*METHODS, "momentum(0.2)"]
     assert folders(old) == ["fedavg", "fedcm", "fedcm-0.2", "momentum-0.2", "scaffold"]
-    by_name = {e["method"]: e["accuracy"]["final"]["values"] for e in result.entries}
+    by_name = {e["method"]: e["scores"]["final"]["values"] for e in result.entries}
     alone = holdfast.run("momentum(0.2)", **{k: v for k, v in SETTINGS.items() if k != "seeds"})
     assert by_name["momentum(0.2)"][0] == alone.history[-1].test_accuracy
     assert by_name["momentum(0.2)"] != by_name["fedcm(0.2)"]
