@@ -32,8 +32,8 @@ def main() -> None:
         reached = [r.round for r in result.history if r.test_accuracy is not None and r.test_accuracy >= 0.8]
         table.add_row(
             method,
-            f"{s['final_accuracy']:.3f}",
-            f"{s['last5_accuracy']:.3f}",
+            f"{s['final']:.3f}",
+            f"{s['last5']:.3f}",
             f"{reached[0]} rounds" if reached else "never",
             f"{(s['upload_bytes'] + s['download_bytes']) / 1e6:.0f}",
             f"{time.perf_counter() - begun:.1f}",

@@ -109,7 +109,7 @@ class Study:
             settings = SETTING | {"lr": lr, "epochs": comparison.epochs, "public": comparison.public, "seed": seed}
             try:
                 result = holdfast.run(method, **settings)
-                found: dict[str, Any] = {"last5": round(result.summary["last5_accuracy"], 5)}
+                found: dict[str, Any] = {"last5": round(result.summary["last5"], 5)}
                 if seed in SEEDS:
                     found["accuracy"] = [round(r.test_accuracy or 0.0, 4) for r in result.history]
                     traffic = [result.summary[f"{way}_bytes"] for way in ("upload", "download")]

@@ -20,7 +20,10 @@ from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
+from holdfast.data.targets import with_task
 from holdfast.data.validation import CLIENTS, POOL, hold_out_of_clients, pooled_validation
+from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task import Task
 
 NO_AUGMENTATION = AugmentationSum()
 SAME = "same"  # public data is augmented as the clients' data where clients train on it
@@ -292,6 +295,7 @@ def federate(
     augment_public: bool | str = SAME,
     validation: float = 0.0,
     validation_from: str = CLIENTS,
+    task: str | Task | None = None,
 ) -> Federation:
     """Deal a data set to clients.
 
@@ -309,11 +313,14 @@ def federate(
         validation: The fraction of training samples to hold out, by which a run chooses.
         validation_from: Whether this fraction is taken from every client (``"clients"``) or, before the split, from the
             whole data set (``"pool"``).
+        task: What is predicted, if it is not what the data set says.
 
     Returns:
         The federation, on the CPU.
     """
     _check_data_set(data)
+    if task is not None:
+        data = with_task(data, read_task(task) if isinstance(task, str) else task)
     refuse_bad_samples(data)
     leaks, known = public == "test", len(data.y)
     if leaks:

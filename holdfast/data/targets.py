@@ -36,7 +36,10 @@ def task_of(task: str | Task | None, y: Any, x: Tensor) -> Task:
     """
     if task is not None:
         return read_task(task) if isinstance(task, str) else task
-    array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    try:
+        array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    except ValueError:  # entries of different shapes, which are refused where they are read
+        return Classification()
     kind, columns = array.dtype.kind, array.shape[1] if array.ndim == 2 else 1
     if array.ndim > 2 or kind not in "biuf" or (columns == 1 and kind in "biu"):
         return Classification()
@@ -63,6 +66,14 @@ def _clearly_numbers(array: np.ndarray) -> bool:
             'task="regression"'
         )
     return True
+
+
+def whole(y: Any) -> Any:
+    """Return classes that are stored as real numbers as integers; anything else as it is."""
+    if not hasattr(y, "dtype") or "float" not in str(y.dtype):
+        return y
+    array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    return array.astype(np.int64) if np.isfinite(array).all() and (array == np.floor(array)).all() else y
 
 
 def stored_targets(what: str, y: Any, task: Task) -> Tensor:

@@ -15,7 +15,7 @@ from holdfast.data.arrays import are_strings, labels, numbered, samples
 from holdfast.data.dataset import DataSet
 from holdfast.data.packed_inputs import InputField, is_several, pack
 from holdfast.data.prepare import hold_out_test, moments
-from holdfast.data.targets import output_names, stored_targets, task_of
+from holdfast.data.targets import output_names, stored_targets, task_of, whole
 from holdfast.tasks.task import Task
 
 Inputs = tuple[Tensor, tuple[InputField, ...]]  # as they are stored, and their fields if a sample is several arrays
@@ -145,7 +145,7 @@ def read_targets(
         Both, as the task stores them, and the names of the outputs.
     """
     if task.has_classes:
-        return _classes(y, test_y, names)
+        return _classes(whole(y), whole(test_y), names)
     own = stored_targets("y", y, task)
     held = stored_targets("test_y", test_y, task) if len(test_y) else own[:0]
     outputs = output_names(torch.cat([own, held]), task, names)

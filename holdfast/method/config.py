@@ -65,7 +65,9 @@ class Config(Named):
         roles=("cohort",),
     )
     task: str | None = param(
-        None, "task: classification, multilabel, regression, next-token or your own; default: follows from the data"
+        None,
+        "task: classification, multilabel, regression, next-token or your own; default: follows from the data",
+        roles=("federation",),
     )
     model: str = param("mlp", "network: linear, mlp, cnn, ... (see: holdfast models)", roles=("headline",))
     head: str | None = param(None, "name of the model's last linear layer; default: detected automatically")

@@ -105,7 +105,7 @@ class Method:
                 f"leave the flag out (see: holdfast methods {owner.name})"
             )
         for part in self.parts:
-            check_needs(part, net)
+            check_needs(part, net, federation.data.task)
             check_local_batchnorm(part, net)
             part.check(self, config, net, federation)
 

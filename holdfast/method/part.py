@@ -261,7 +261,7 @@ class Part(Named):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it asks of the model, as ``method/model_needs.py`` lists it: features, head, neurons, numbers."""
+        """What it asks, as ``method/model_needs.py`` lists it: features, head, neurons, numbers, classes."""
         return ()
 
     @property

@@ -55,7 +55,7 @@ class Ccvr(Part):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("head",)
+        return ("head", "classes")
 
     def due(self, round: int, rounds: int) -> bool:
         return round == rounds or (self.every > 0 and round % self.every == 0)

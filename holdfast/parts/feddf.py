@@ -43,6 +43,10 @@ class FedDF(Part):
     eta: float = param(1e-3, "initial learning rate of Adam", above=0)
     T: float = param(1.0, "temperature of both softmaxes", above=0)
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("classes",)
+
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if len(federation.public) == 0:
             raise HoldfastError(

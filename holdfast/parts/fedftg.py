@@ -51,7 +51,7 @@ class FedFTG(Part):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("numbers",)
+        return ("numbers", "classes")
 
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
         return {"counts": c.counts.to(torch.int32)}, {}

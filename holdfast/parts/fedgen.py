@@ -53,7 +53,7 @@ class FedGen(Part):
     # -- at the client ------------------------------------------------------------------------------------
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("head", "numbers")
+        return ("head", "numbers", "classes")
 
     def penalty(self, c: Client, out: Out, batch: Batch) -> Tensor:
         if "theta" not in c.message:

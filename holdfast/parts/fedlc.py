@@ -35,6 +35,10 @@ class FedLC(Part):
         "one", "a class that the client lacks: one sample, or out of the softmax", choices=("one", "out")
     )
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("classes",)
+
     def begin(self, c: Client) -> Tensors:
         margin = self.tau * c.counts.clamp(min=1).to(c.w0.dtype) ** -0.25
         return {"margin": torch.where(c.counts > 0, margin, OUT) if self.missing == "out" else margin}

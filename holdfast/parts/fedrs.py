@@ -32,6 +32,10 @@ class FedRS(Part):
     alpha: float = param(0.5, "scale of the missing classes' logits; 1 is FedAvg", low=0, high=1)
     scaled: str = param("missing", "which logits are scaled: all is by frequency", choices=("missing", "all"))
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("classes",)
+
     def begin(self, c: Client) -> Tensors:
         if self.scaled == "all":
             share = c.counts.to(c.w0.dtype) / c.counts.max().clamp(min=1)

@@ -57,7 +57,7 @@ class Fnr(Part):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return ("features",)
+        return ("features", "classes")
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if len(federation.public) == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.packed_inputs import InputField, pack
 from holdfast.runs.run_files import MODEL_FACTS
+from holdfast.tasks.lookup import read_task
 
 TENSOR, TUPLE, DICT = "tensor", "tuple", "dict"
 FORMAT = 1
@@ -51,9 +52,11 @@ class ModelFacts:
         inputs: The tensors of a sample.
         mean: The mean per channel or feature that is subtracted from the input; empty: none.
         std: The standard deviation per channel or feature by which the input is divided.
-        classes: The class names, in the order of the outputs.
+        classes: The names of the outputs: classes, labels, targets or tokens.
         state: The shape of every tensor in the module's state, by name.
         frozen: The checksum of what is not trained, in a run's folder; None: it is not known.
+        task: What the model predicts.
+        positions: The axes of an output between samples and outputs, as of a text.
         format: The format of ``model.json``.
     """
 
@@ -64,6 +67,8 @@ class ModelFacts:
     classes: list[str]
     state: dict[str, list[int]]
     frozen: str | None = None
+    task: str = "classification"
+    positions: list[int] = field(default_factory=list)
     format: int = FORMAT
 
 
@@ -73,7 +78,8 @@ def facts_of(federation: Federation, module: nn.Module) -> ModelFacts:
     form, inputs = _inputs(federation)
     mean, std = ([], []) if federation.tokens else (list(data.mean), list(data.std))
     state = {name: list(t.shape) for name, t in module.state_dict().items() if isinstance(t, Tensor)}
-    return ModelFacts(form, inputs, mean, std, list(data.classes), state)
+    task, positions = str(data.task), list(data.task.positions(data.y))
+    return ModelFacts(form, inputs, mean, std, list(data.classes), state, task=task, positions=positions)
 
 
 def _inputs(federation: Federation) -> tuple[str, list[InputFacts]]:
@@ -91,12 +97,15 @@ def stand_in(facts: ModelFacts, name: str) -> DataSet:
     """Return a data set of this kind with two made-up samples, from which the network can be built again."""
     fill = [0 if i.kind.is_floating_point else 1 for i in facts.inputs]
     tensors = [torch.full((2, *i.shape), f, dtype=i.kind) for i, f in zip(facts.inputs, fill, strict=True)]
-    y = torch.zeros(2, dtype=torch.int64)
+    task = read_task(facts.task)
+    y = task.blank(2, facts.positions, len(facts.classes))
     x, fields = tensors[0], tuple[InputField, ...]()
     if facts.form != TENSOR:
         names = [i.name for i in facts.inputs]
         x, fields = pack(name, dict(zip(names, tensors, strict=True)) if facts.form == DICT else tensors)
-    return DataSet(name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std), fields=fields)
+    return DataSet(
+        name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std), fields=fields, task=task
+    )
 
 
 def to_text(facts: ModelFacts) -> str:
@@ -137,3 +146,7 @@ def _check(facts: ModelFacts) -> None:
         raise JsonMismatch("mean and std do not fit together")
     if len(facts.classes) < 1 or any(s <= 0 for s in facts.std):
         raise JsonMismatch("classes is empty or std is not above 0")
+    try:
+        read_task(facts.task)
+    except HoldfastError as error:
+        raise JsonMismatch(f"task is not known: {error}") from error

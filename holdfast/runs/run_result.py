@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
@@ -18,6 +17,8 @@ from holdfast.runs.history import history_frame
 from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
 from holdfast.runs.trained_model import RawModel, loaded, logits_of
+from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task import Task
 from holdfast.training.evaluation import Score
 from holdfast.training.round_record import RoundRecord
 
@@ -58,7 +59,7 @@ class Result:
         lines = [
             f"{c.method} on {c.data}, {c.split} over {c.clients} clients",
             f"{s['rounds']} of {c.rounds} rounds in {s['seconds']:.1f} s: {scores}{' up, '.join(megabytes)} down",
-            f"{c.model} with {self.net.layout.size:,} parameters for {len(self.classes)} classes: "
+            f"{c.model} with {self.net.layout.size:,} parameters for {self.task.described(len(self.classes))}: "
             f"{', '.join(self.classes[:SHOWN])}{more}",
         ]
         return "\n".join(lines + ([f"kept in {s['out']}"] if s.get("out") else []))
@@ -91,18 +92,29 @@ class Result:
         return self.net.state_dict(self.w)
 
     def predict(self, x: Any) -> np.ndarray:
-        """Return the number of the most probable class of every sample; ``classes`` has the names.
+        """Return what the model predicts for every sample.
+
+        That is the number of the most probable class, whose name is in ``classes``; 0 or 1 for every label; numbers in
+        the unit of the data; or the most probable token at every position.
 
         ``x`` are raw inputs: arrays, tensors or lists like those that the data set was made of. They are scaled and
         normalised as in training.
         """
-        best: np.ndarray = self.predict_proba(x).argmax(1)
-        return best
+        found: np.ndarray = self.task.predictions(self._outputs(x)).numpy()
+        return found
 
     def predict_proba(self, x: Any) -> np.ndarray:
-        """Return the probability of every class for every sample, [n, classes]; ``x`` are raw inputs."""
-        logits = logits_of(self.raw_model(), stored_inputs(x, self.facts), self.net.device)
-        return torch.softmax(logits, 1).numpy()
+        """Return the probability of every class, label or token for every sample; ``x`` are raw inputs."""
+        found: np.ndarray = self.task.probabilities(self._outputs(x)).numpy()
+        return found
+
+    def _outputs(self, x: Any) -> Tensor:
+        return logits_of(self.raw_model(), stored_inputs(x, self.facts), self.net.device)
+
+    @property
+    def task(self) -> Task:
+        """What the model predicts."""
+        return read_task(self.facts.task)
 
     def prepare(self, x: Any) -> Any:
         """Turn raw inputs into inputs of ``model``: ``result.model(result.prepare(x))`` are the logits."""

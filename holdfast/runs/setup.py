@@ -17,16 +17,15 @@ from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
-from holdfast.data.targets import with_task
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
+from holdfast.metrics.lookup import read_metric
 from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
 from holdfast.runs.code_files import located
-from holdfast.tasks.lookup import read_task
 from holdfast.training.round import Trainer
 from holdfast.training.simulation import Simulation, decided
 
@@ -102,10 +101,10 @@ def deal(config: Config, data: DataSet | None = None) -> Federation:
     if data is None:
         data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
     c = config
-    data = data if c.task is None else with_task(data, read_task(c.task))
     return federate(
-        data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from
-    )
+        data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
+        c.task,
+    )  # fmt: skip
 
 
 def check_together(
@@ -126,8 +125,21 @@ def check_together(
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
+    check_choices(config, method, federation)
     method.check(config, net, federation)
     return method, federation, net
+
+
+def check_choices(config: Config, method: Method, federation: Federation) -> None:
+    """Raise an error for a metric that does not fit the task, and for early stopping where it cannot work."""
+    read_metric(config.metric, federation.data.task)
+    if config.stop_after is None:
+        return
+    if federation.validation is None:
+        raise HoldfastError("stop_after goes by validation data, and there are none: add --validation 0.1")
+    if method.filling("survey"):
+        name = method.filling("survey")[0].name
+        raise HoldfastError(f"{name} works in the last round, which stop_after does not know: leave out one of them")
 
 
 def fitted(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from holdfast.models.inputs import run_module
 from holdfast.models.net import Net
 from holdfast.runs.model_facts import DICT, ModelFacts
+from holdfast.tasks.lookup import read_task
 
 BATCH = 1000  # samples per forward pass
 
@@ -25,18 +26,19 @@ class RawModel(nn.Module):
 
     def __init__(self, model: nn.Module, facts: ModelFacts, dtype: torch.dtype) -> None:
         super().__init__()
-        self.model, self.dtype = model, dtype
+        self.model, self.dtype, self.task = model, dtype, read_task(facts.task)
         self._names = [i.name for i in facts.inputs] if facts.form == DICT else []
         axes = (-1,) + (1,) * (len(facts.inputs[0].shape) - 1)
         for name, values in (("mean", facts.mean), ("std", facts.std)):
             self.register_buffer(name, torch.tensor(values, dtype=dtype).reshape(axes) if values else None)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Return the logits of raw inputs."""
+        """Return the outputs for raw inputs: logits, or numbers in the unit of the data."""
         ready = self.prepare(inputs)
         x = dict(zip(self._names, ready, strict=True)) if self._names else tuple(ready)
         logits: Tensor = run_module(lambda args, kwargs: self.model(*args, **kwargs), x)
-        return logits
+        outputs: Tensor = self.task.in_units(logits).to(logits.dtype)
+        return outputs
 
     def prepare(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Turn raw inputs into those of the model behind it."""

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
 from holdfast.tasks.task import NUMBERS, Judged, Task, finite
 
-GROUPS = 10  # quantiles by which splits deal samples
+GROUPS = 10  # quantiles by which splits deal samples, if each has as many samples
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,27 @@ class Regression(Task):
         return (outputs - y.to(outputs.dtype)).square().mean(1)
 
     def judge(self, outputs: Tensor, y: Tensor) -> Judged:
-        return Judged(self._in_units(y), self.loss(outputs, y), self._in_units(outputs), None)
+        return Judged(self.in_units(y), self.loss(outputs, y), self.in_units(outputs), None)
+
+    def in_units(self, values: Tensor) -> Tensor:
+        if not self.mean:
+            return values
+        mean, std = (torch.tensor(v, dtype=torch.float64, device=values.device) for v in (self.mean, self.std))
+        return values.double() * std + mean
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        return self._in_units(outputs)
+        return outputs
 
     def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
-        first = self._in_units(torch.from_numpy(y)).double().numpy()[:, 0]
-        edges = np.unique(np.quantile(first, np.arange(1, GROUPS) / GROUPS)) if len(first) else first
-        groups = np.searchsorted(edges, first, side="right").astype(np.int64)
+        first = self.in_units(torch.from_numpy(y)).double().numpy()[:, 0]
+        groups = max(1, min(GROUPS, len(first) // GROUPS))
+        edges = np.unique(np.quantile(first, np.arange(1, groups) / groups)) if groups > 1 else first[:0]
+        places = np.searchsorted(edges, first, side="right").astype(np.int64)
         ends = [f"{edge:.4g}" for edge in edges]
+        if not ends:
+            return places, ("all",)
         names = [f"below {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"from {ends[-1]}"]
-        return groups, tuple(names) if ends else ("all",)
+        return places, tuple(names)
 
     def check(self, what: str, y: Tensor, outputs: int) -> None:
         if y.dim() != 2 or y.shape[1] != outputs or not y.is_floating_point():
@@ -69,9 +78,3 @@ class Regression(Task):
             return y
         mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
         return ((y.double() - mean) / std).to(y.dtype)
-
-    def _in_units(self, values: Tensor) -> Tensor:
-        if not self.mean:
-            return values
-        mean, std = (torch.tensor(v, dtype=torch.float64, device=values.device) for v in (self.mean, self.std))
-        return values.double() * std + mean

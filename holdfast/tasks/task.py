@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -62,8 +63,12 @@ class Task(Named):
         """Compare outputs with targets, as metrics need it; by default an item is a sample."""
         return Judged(y, self.loss(outputs, y), outputs, None)
 
+    def in_units(self, outputs: Tensor) -> Tensor:
+        """Return outputs, or targets as the loss takes them, in the unit of the data; by default as they are."""
+        return outputs
+
     def predictions(self, outputs: Tensor) -> Tensor:
-        """Return what the network predicts."""
+        """Return what the network predicts, from outputs in the unit of the data."""
         raise NotImplementedError
 
     def probabilities(self, outputs: Tensor) -> Tensor:
@@ -84,6 +89,23 @@ class Task(Named):
     def positions(self, y: Tensor) -> tuple[int, ...]:
         """Return the axes of an output between the samples and the outputs; by default there are none."""
         return ()
+
+    def blank(self, samples: int, positions: Sequence[int], outputs: int) -> Tensor:
+        """Return targets of the right type and shape.
+
+        Args:
+            samples: How many.
+            positions: The axes of an output between the samples and the outputs.
+            outputs: The number of outputs.
+
+        Returns:
+            Zeros.
+        """
+        if self.targets == CLASS:
+            return torch.zeros(samples, dtype=torch.int64)
+        if self.targets == TOKENS:
+            return torch.zeros(samples, *positions, dtype=torch.int64)
+        return torch.zeros(samples, outputs)
 
     def check(self, what: str, y: Tensor, outputs: int) -> None:
         """Raise an error for targets that this task cannot have.

@@ -44,7 +44,7 @@ def test_fedavg_alone_learns_non_iid_digits():
     assert {p.name for p in folder.iterdir()} == wanted
     assert config(folder)["data"] == "digits"
     assert config(folder)["split"].startswith("dirichlet")
-    assert lines(folder)[-1]["test_accuracy"] > 0.9
+    assert lines(folder)[-1]["test"]["accuracy"] > 0.9
 
 
 def test_no_method_is_fedavg_and_each_run_gets_a_folder():
@@ -58,18 +58,18 @@ def test_json_is_the_summary_of_the_history():
     assert said.err == ""
     assert said.out.count("\n") == 1
     wanted = (
-        "method data split rounds final_accuracy best_accuracy last5_accuracy seconds upload_bytes download_bytes out"
+        "method data split rounds metric final best best_round chosen_on last5 seconds upload_bytes download_bytes out"
     )
     assert said.json.keys() >= set(wanted.split())
     stored = json.loads(Path("here/summary.json").read_text())
     assert isinstance(stored.pop("checksum"), int)
     assert said.json == stored
     history = lines("here")
-    scores = [line["test_accuracy"] for line in history]
+    scores = [line["test"]["accuracy"] for line in history]
     assert len(history) == said.json["rounds"] == 7
     assert (said.json["method"], said.json["data"], said.json["out"]) == ("prox(0.1)", "digits", "here")
-    assert (said.json["final_accuracy"], said.json["best_accuracy"]) == (scores[-1], max(scores))
-    assert said.json["last5_accuracy"] == pytest.approx(np.mean(scores[-5:]))
+    assert (said.json["final"], said.json["best"]) == (scores[-1], max(scores))
+    assert said.json["last5"] == pytest.approx(np.mean(scores[-5:]))
     assert 0 <= min(scores) <= max(scores) <= 1
     for name in ("seconds", "upload_bytes", "download_bytes"):
         assert said.json[name] == pytest.approx(sum(line[name] for line in history))
@@ -156,9 +156,9 @@ def test_without_a_gpu_cuda_is_refused_and_auto_is_the_cpu():
 
 def test_eval_every_leaves_accuracy_out_except_at_the_end():
     said = good("run", "fedavg", *TINY, "--rounds", "5", "--eval-every", "2", "--out", "here", "--json")
-    scores = [line["test_accuracy"] for line in lines("here")]
+    scores = [line["test"].get("accuracy") for line in lines("here")]
     assert [s is None for s in scores] == [True, False, True, False, False]
-    assert said.json["last5_accuracy"] == pytest.approx(np.mean([s for s in scores if s is not None]))
+    assert said.json["last5"] == pytest.approx(np.mean([s for s in scores if s is not None]))
 
 
 def test_participation_draws_each_client_by_chance_and_at_least_one():

@@ -55,7 +55,7 @@ def test_numbers_too_large_for_training(args: tuple[str, ...], message: str):
 def test_a_clip_beyond_single_precision_clips_nothing():
     good("run", "fedavg", *TINY, "--clip", "1e300", "--out", "clipped")
     good("run", "fedavg", *TINY, "--clip", "1e30", "--out", "large")
-    assert [line["test_loss"] for line in lines("clipped")] == [line["test_loss"] for line in lines("large")]
+    assert [line["test"]["loss"] for line in lines("clipped")] == [line["test"]["loss"] for line in lines("large")]
 
 
 def test_an_expression_of_a_megabyte_is_refused_at_once():
@@ -103,7 +103,7 @@ def test_a_disk_that_is_full_costs_nothing_and_the_run_resumes():
     assert "Traceback" not in full.stderr
     good("run", "--resume", "--out", "here dir", "--quiet")
     good("run", "fedavg", *TINY, "--rounds", "60", "--out", "whole")
-    scores = [[line["test_loss"] for line in lines(folder)] for folder in ("here dir", "whole")]
+    scores = [[line["test"]["loss"] for line in lines(folder)] for folder in ("here dir", "whole")]
     assert scores[0] == scores[1]
 
 

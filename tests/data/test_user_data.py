@@ -105,9 +105,18 @@ BAD[4999] = np.inf
             [0, 1],
             "x must be an array of real numbers, not torch.complex64 [2, 1]; convert it first",
         ),
-        (np.zeros((2, 1)), [0.0, 1.0], "y must be integers 0, 1, 2, ..., not float64; convert them first"),
+        (
+            np.zeros((2, 1)),
+            [0.0, 1.0],
+            'y has real numbers that are all whole, such as 0: give task="classification" or task="regression"',
+        ),
         (np.zeros((2, 1)), [0, -1], "y must be integers from 0 to 2**63 - 1, not -1 to 0; number them from 0"),
-        (np.zeros((2, 1)), [[0, 1], [1, 0]], "y must be one value per sample, not int64 [2, 2]; give a flat list"),
+        (
+            np.zeros((2, 1)),
+            [[0, 1], [2, 0]],
+            'y has 2 whole numbers per sample, which may be numbers or tokens: give task="regression" or '
+            'task="next-token"',
+        ),
         (
             np.zeros((2, 1)),
             [[0], [1, 0]],

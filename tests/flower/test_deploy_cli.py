@@ -179,7 +179,7 @@ def test_help_names_what_is_required(name, option):
 
 def test_the_end_of_a_local_run_says_how_to_see_it(tmp_path, capsys):
     out = tmp_path / "my runs"
-    summary = {"rounds": 2, "final_accuracy": None}
+    summary = {"rounds": 2, "final": None}
     with DeploymentProgress(Config(), out, nodes=3, quiet=False, resume=False) as progress:
         pass
     progress.end(summary)
@@ -189,7 +189,7 @@ def test_the_end_of_a_local_run_says_how_to_see_it(tmp_path, capsys):
 @pytest.mark.parametrize("text", ["see [/x] in the log", "[bold]loud", "an :x: and a [link=x]"])
 def test_what_a_node_or_a_user_writes_is_printed_as_it_is(text, tmp_path, capsys):
     """A node's exception must not end a deployment because it looks like markup."""
-    record = RoundRecord(1, 0.5, 1.0, 1.0, 0.1, 1, 1, [0, 1], failed={1: f"it raised RuntimeError: {text}"})
+    record = RoundRecord(1, 1.0, 0.1, 1, 1, [0, 1], failed={1: f"it raised RuntimeError: {text}"})
     with DeploymentProgress(Config(data=text), tmp_path, nodes=2, quiet=False, resume=False) as progress:
         progress.progress.round(record)
         progress.progress.bar.update(progress.progress.task, description=text, state=text)
@@ -352,7 +352,7 @@ def test_the_documented_settings_and_defaults_are_those_of_the_command():
 def test_a_deployment_says_while_it_runs_that_it_exploded(tmp_path, capsys):
     """In the first round already, by the rule of all runs: the loss of guessing stands for the start."""
     config = Config(model="linear", clients=3, lr=50)
-    records = [RoundRecord(t, 0.1, 1e9, 1e9, 0.1, 1, 1, [0, 1]) for t in (1, 2, 3)]
+    records = [RoundRecord(t, 1e9, 0.1, 1, 1, [0, 1]) for t in (1, 2, 3)]
     guessing = check_settings(config, DeploymentSettings())
     assert guessing == pytest.approx(math.log(10))
     with DeploymentProgress(config, tmp_path, 3, quiet=False, resume=False, guessing=guessing) as progress:

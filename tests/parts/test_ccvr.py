@@ -259,7 +259,7 @@ def test_features_that_overflow_leave_the_head_alone(monkeypatch):
 @pytest.mark.parametrize("split", ["dirichlet(0.1)", "shards(2)"])
 def test_calibration_helps_on_skewed_digits(split):
     settings = {"split": split, "rounds": 4, "epochs": 2, "model": "mlp(32)", "eval_every": 4}
-    plain, ours = (run(method, **settings).summary["final_accuracy"] for method in ("fedavg", "ccvr(100)"))
+    plain, ours = (run(method, **settings).summary["final"] for method in ("fedavg", "ccvr(100)"))
     assert ours > plain + 0.1
 
 

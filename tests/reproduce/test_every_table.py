@@ -42,7 +42,7 @@ def check_values(c: CellRecord, out: Path) -> None:
     target = re.search(r"_to\((.+)\)", c.runs.measure)
     for seed, value in zip(c.runs.seeds, c.runs.ours.values, strict=True):
         lines = (out / c.runs.folder / f"seed-{seed}" / "history.jsonl").read_text().splitlines()
-        best = max(json.loads(line)["test_accuracy"] for line in lines)
+        best = max(json.loads(line)["test"]["accuracy"] for line in lines)
         missed = target is not None and best < float(target[1])
         assert (value is None) == missed, (c.method, c.runs.measure, best, value)
         assert missed or (value is not None and math.isfinite(value))

@@ -14,7 +14,7 @@ from holdfast.reproduce.measure import PLAIN, REACHED, WORDS, Measure
 
 @pytest.mark.parametrize(("text", "mean"), [("last2", 0.35), ("curve", 0.25), ("last9", 0.25)])
 def test_means_over_rounds(text: str, mean: float) -> None:
-    history = [{"test_accuracy": a} for a in (0.1, 0.2, None, 0.3, 0.4)]
+    history = [{"test": {} if a is None else {"accuracy": a}} for a in (0.1, 0.2, None, 0.3, 0.4)]
     run = StoredRun(0, history, {}, "")
     assert Measure.parse(text, "here").value(run) == pytest.approx(mean)
     assert Measure.parse(text, "here").scaled(mean, "%") == pytest.approx(100 * mean)

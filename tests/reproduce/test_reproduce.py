@@ -31,7 +31,7 @@ def test_published_ours_and_the_difference(toy: Path) -> None:
     (one,) = tables("--table", "1", "--scale", "full", "--seeds", "2", "--out", "here")
     first, second, mars, cifar = (row["cells"] for row in one["rows"])
     runs = [json.loads(p.read_text()) for p in sorted(Path("here", first[0]["folder"]).glob("seed-*/summary.json"))]
-    want = [100 * run["last5_accuracy"] for run in runs]
+    want = [100 * run["last5"] for run in runs]
     assert first[0]["ours"]["values"] == pytest.approx(want)
     assert first[0]["difference"] == pytest.approx(sum(want) / 2 - 20.0)
     assert (first[0]["published"], first[0]["spread"], first[1]["spread"]) == (20.0, 0.5, None)

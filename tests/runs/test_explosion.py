@@ -8,7 +8,7 @@ import math
 import pytest
 
 from helpers.commands import good
-from holdfast import Method, compare, report, run
+from holdfast import Method, compare, federate, from_arrays, load, report, run
 from holdfast.runs.explosion import exploded, loss_of_guessing
 
 LR50 = {"lr": 50, "rounds": 5, "epochs": 1, "model": "linear", "device": "cpu"}
@@ -38,9 +38,12 @@ def test_the_rule(losses, guessing, round):
 
 
 def test_the_loss_of_guessing_is_known_where_the_loss_is_the_cross_entropy():
-    assert loss_of_guessing(Method.parse("scaffold"), 10) == pytest.approx(math.log(10))
-    assert loss_of_guessing(Method.parse("fedlc"), 10) is None
-    assert loss_of_guessing(Method(), 1) is None
+    digits = federate(load("digits"), clients=2)
+    assert loss_of_guessing(Method.parse("scaffold"), digits) == pytest.approx(math.log(10))
+    assert loss_of_guessing(Method.parse("fedlc"), digits) is None
+    x = [[float(i)] for i in range(8)]
+    assert loss_of_guessing(Method(), federate(from_arrays(x, ["a"] * 8), "iid", clients=2)) is None
+    assert loss_of_guessing(Method(), federate(from_arrays(x, [i / 3 for i in range(8)]), "iid", clients=2)) is None
 
 
 def test_a_run_says_while_it_runs_at_its_end_and_in_its_summary_that_it_exploded(tmp_path):

@@ -91,7 +91,7 @@ def test_a_comparison_shows_its_table_in_a_notebook(cell: Cell):
     assert "method" in last
     for entry in compared.plan.entries:
         (path,) = compared.folder.glob(f"{entry.folder}/*/summary.json")
-        accuracy = json.loads(path.read_text(encoding="utf-8"))["final_accuracy"]
+        accuracy = json.loads(path.read_text(encoding="utf-8"))["final"]
         assert f"{100 * accuracy:.2f}%" in last
     assert last.count("100%") >= 2
     assert len(cell.shown) >= 2 * FAST["rounds"]

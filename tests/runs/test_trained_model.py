@@ -318,7 +318,7 @@ def test_a_stopped_run_comes_back_with_its_newest_checkpoint():
     again = holdfast.load_run("run")
     assert torch.equal(again.w, result.w)
     assert again.history == result.history
-    assert again.summary["final_accuracy"] == result.summary["final_accuracy"]
+    assert again.summary["final"] == result.summary["final"]
     assert again.score is None, "a stopped run keeps no accuracy by class"
     federation = holdfast.federate(holdfast.load("digits"))
     assert holdfast.load_run("run", federation=federation).score == result.score
@@ -434,8 +434,8 @@ def test_a_damaged_description(change: Any, message: str):
 # -- texts and tables --------------------
 def test_a_result_is_printed_in_a_few_lines():
     result = holdfast.run("fedavg", rows_federation(), rows_model(), out="run", **FAST)
-    seconds, accuracy = result.summary["seconds"], result.summary["final_accuracy"]
-    best = result.summary["best_accuracy"]
+    seconds, accuracy = result.summary["seconds"], result.summary["final"]
+    best = result.summary["best"]
     size = 2 * 2 * (5 * 8 + 8 + 8 * 2 + 2) * 4 / 1e6  # rounds, clients, parameters, bytes
     assert str(result).splitlines() == [
         "fedavg on arrays, iid over 4 clients",

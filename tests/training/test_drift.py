@@ -242,9 +242,10 @@ def test_other_networks(model: str) -> None:
 
 # -- on disk ---------------------------------------------------------------------------------------------------------
 def test_a_history_of_before_is_read(tmp_path: Path) -> None:
-    record = RoundRecord(1, 0.5, 1.0, 1.0, 0.1, 10, 10, [0])
+    record = RoundRecord(1, 1.0, 0.1, 10, 10, [0], {"accuracy": 0.5, "loss": 1.0})
     old = json.loads(to_line(record))
     del old["drift"]
+    old |= {f"test_{name}": value for name, value in old.pop("test").items()}
     (tmp_path / "history.jsonl").write_text(json.dumps(old) + "\n")
     assert read_history(tmp_path / "history.jsonl", 1) == [record]
 
