@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.comparison.class_checks import checked_classes
-from holdfast.comparison.old_formats import modern_keys, modern_plan, modern_study, renamed_folders
+from holdfast.comparison.old_formats import PARTS_RENAMED, modern_keys, modern_plan, modern_study, renamed_folders
 from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.study_schema import FACTORY, FORMAT, DataFacts, StoredPlan, Study
@@ -61,12 +61,12 @@ class StudyFolder:
             write_atomically(self.path / name, text)
 
     def stored(self) -> StoredPlan:
-        """Read ``plan.json``; a folder of an older format is brought up to date first."""
+        """Read ``plan.json``; a folder of format 1 is brought up to date first, since its folders have other names."""
         path = self.path / PLAN
         if not path.exists():
             raise HoldfastError(f"{self.path} holds no comparison: give the folder of one")
         plan = read_file(path, StoredPlan, "start over with --overwrite")
-        return self._upgrade(plan) if plan.format < FORMAT else plan
+        return self._upgrade(plan) if plan.format < PARTS_RENAMED else modern_plan(plan)
 
     def plan(self) -> Plan:
         """Build the plan that is stored here."""

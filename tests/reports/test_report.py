@@ -166,7 +166,7 @@ def test_names_are_texts(tmp_path: Path) -> None:
     assert not [a for _, a in found.tags if "onerror" in a]
     svg = (tmp_path / "report_files" / "accuracy.svg").read_text()
     assert "<script" not in svg
-    assert EVIL[:31] in "".join(ET.fromstring(svg).itertext())
+    assert "".join(EVIL.split()) in "".join("".join(ET.fromstring(svg).itertext()).split()), "in full, on several lines"
 
 
 # -- what there is ---------------------------------------------------------------------------------------------------
@@ -448,7 +448,9 @@ def test_the_targets_of_a_run_are_those_it_reached(ran: Path) -> None:
     for target in found.entries[0].targets:
         first = next(i for i, r in enumerate(history) if r["test"]["accuracy"] >= target.target)
         assert target.rounds == [history[first]["round"]]
-        assert target.seconds == [pytest.approx(sum(r["seconds"] for r in history[: first + 1]))]
+        clock = [r["seconds"] for r in history]
+        clock[0] = min(clock[0], statistics.median(clock[1:]))  # without warm-up
+        assert target.seconds == [pytest.approx(sum(clock[: first + 1]))]
         assert target.bytes == [sum(r["upload_bytes"] + r["download_bytes"] for r in history[: first + 1])]
 
 
@@ -517,7 +519,7 @@ def test_the_page_says_where_lines_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": 3}, "has format 3, but this version reads formats up to 2: update Holdfast"),
+        ({"format": 4}, "has format 4, but this version reads formats up to 3: update Holdfast"),
         ({"entries": []}, "is damaged, it has no entries: REMEDY"),
         ({"targets": None}, "is damaged, targets must be a list: REMEDY"),
         ({"entries": [{"label": "a"}]}, "is damaged, entries[0].method is missing: REMEDY"),
