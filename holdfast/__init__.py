@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from holdfast.runs.load_run import load_run
     from holdfast.runs.run import run
     from holdfast.runs.run_result import Result
+    from holdfast.tasks.classification import Classification
+    from holdfast.tasks.multilabel import Multilabel
+    from holdfast.tasks.next_token import NextToken
+    from holdfast.tasks.regression import Regression
+    from holdfast.tasks.task import Task
 
 # Where each public name lives. They are imported when first used, so that the command line starts at once.
 _HOMES = {
@@ -47,13 +52,19 @@ _HOMES = {
     "holdfast.runs.load_run": ("load_run",),
     "holdfast.runs.run": ("run",),
     "holdfast.runs.run_result": ("Result",),
+    "holdfast.tasks.classification": ("Classification",),
+    "holdfast.tasks.multilabel": ("Multilabel",),
+    "holdfast.tasks.next_token": ("NextToken",),
+    "holdfast.tasks.regression": ("Regression",),
+    "holdfast.tasks.task": ("Task",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
     "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
     "DataSet", "from_arrays", "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client",
-    "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "HoldfastError",
+    "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken",
+    "HoldfastError",
 ]  # fmt: skip
 
 

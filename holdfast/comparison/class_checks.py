@@ -19,12 +19,11 @@ def checked_classes(study: Study, path: Path, remedy: str) -> Study:
     Returns:
         The same study.
     """
-    counted = study.classes if study.split.groups is None else study.split.groups
-    scored = [entry.by_class.mean for entry in study.entries if entry.by_class and entry.by_class.mean]
-    for names, rows in ((counted, study.split.counts or []), (study.classes, scored)):
-        others = sorted({len(row) for row in rows} - {len(names)})
-        if others:
-            raise HoldfastError(
-                f"{path} is damaged, it names {len(names)} classes, but there are numbers for {others[0]}: {remedy}"
-            )
+    lengths = {len(row) for row in study.split.counts or []}
+    lengths |= {len(entry.by_class.mean) for entry in study.entries if entry.by_class and entry.by_class.mean}
+    others = sorted(lengths - {len(study.classes)})
+    if others:
+        raise HoldfastError(
+            f"{path} is damaged, it names {len(study.classes)} classes, but there are numbers for {others[0]}: {remedy}"
+        )
     return study

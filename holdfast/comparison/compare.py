@@ -216,12 +216,10 @@ def python_objects(data: DataSet | str | None, model: nn.Module | Factory | str 
 
 def facts_of(federation: Federation, metric: str | None) -> DataFacts:
     """Return what is known about the data and the metric, without counts if there are too many clients."""
-    task, classes, groups = federation.data.task, list(federation.data.classes), list(federation.strata_names)
-    counts = None
+    task, groups, counts = federation.data.task, list(federation.strata_names), None
     if federation.clients <= LISTED:
         counts = federation.deal.counts(federation.strata, len(groups)).tolist()
-    measured = metric_facts(read_metric(metric, task), task.name)
-    return DataFacts(classes, counts, groups if groups != classes else None, measured)
+    return DataFacts(groups, counts, metric_facts(read_metric(metric, task), task.name))
 
 
 def check_numbers(jobs: int, targets: Sequence[float] | None) -> None:

@@ -155,7 +155,6 @@ class Plan:
             own=self.from_python,
             classes=facts.classes,
             counts=facts.counts,
-            groups=facts.groups,
             measured=facts.measured,
         )
 

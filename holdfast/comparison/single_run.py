@@ -45,7 +45,7 @@ def study_of_run(folder: Path) -> Study:
         seeds=[config.seed],
         targets=targets,
         classes=facts.classes or [str(c) for c in range(len(by_class))],
-        split=ClientCounts(facts.counts, facts.groups),
+        split=ClientCounts(facts.counts),
         entries=[study_entry(EntryRuns(config.method, config.method, {}, {".": run}), None, targets, metric)],
         config=config_to_toml(config),
         rounds_done=len(run.history),

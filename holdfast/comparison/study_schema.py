@@ -256,15 +256,9 @@ class StudyEntry:
 
 @dataclass(frozen=True)
 class ClientCounts:
-    """Samples per client and class; None for large federations.
-
-    Attributes:
-        counts: A row per client.
-        groups: The names of the columns where samples are not counted by class, such as ranges of a target.
-    """
+    """Samples per client and class; None for large federations."""
 
     counts: list[list[int]] | None = field(default=None, metadata=OMIT_NONE)
-    groups: list[str] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,7 +277,7 @@ class Study:
         floor: The score of a prediction that ignores the inputs, if the runs say it.
         sweep: The settings that are swept, with their values.
         targets: Scores to reach.
-        classes: Names of the network's outputs: classes, labels, targets or tokens.
+        classes: Names of the classes, or of what samples are counted by in other tasks, such as ranges of a target.
         split: How the data of the first seed is split.
         best_points: Method -> label of its best point; only in a sweep.
         progress: Only while the comparison is not finished; never written to ``compare.json``.
@@ -343,15 +337,13 @@ class DataFacts:
     """What a result says about the data and the metric.
 
     Attributes:
-        classes: The names of the network's outputs.
+        classes: The names of the classes, or of what samples are counted by in other tasks.
         counts: The samples per client and class of the first seed; None for large federations.
-        groups: The names of what is counted where that is not the classes.
         measured: What everything goes by.
     """
 
     classes: list[str]
     counts: list[list[int]] | None
-    groups: list[str] | None = None
     measured: MetricFacts = field(default_factory=MetricFacts)
 
 
@@ -368,9 +360,8 @@ class StoredPlan:
     own: dict[str, str] | None = None
     classes: list[str]
     counts: list[list[int]] | None
-    groups: list[str] | None = field(default=None, metadata=OMIT_NONE)
     measured: MetricFacts = field(default_factory=MetricFacts)
 
     @property
     def facts(self) -> DataFacts:
-        return DataFacts(self.classes, self.counts, self.groups, self.measured)
+        return DataFacts(self.classes, self.counts, self.measured)

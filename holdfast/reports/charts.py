@@ -314,8 +314,7 @@ def split(study: Study) -> list[Chart]:
     counts = study.split.counts
     if not counts:
         return []
-    rows = study.classes if study.split.groups is None else study.split.groups
-    what = "class" if study.split.groups is None else "target"
+    rows, what = study.classes, "class" if study.task == "classification" else "target"
     values: list[list[Number]] = [[client[c] for client in counts] for c in range(len(rows))]
     columns = [str(i) for i in range(len(counts))]
     return [

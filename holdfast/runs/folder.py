@@ -93,9 +93,9 @@ class RunFolder:
         from holdfast.runs.frozen_weights import frozen_checksum  # here, so that other commands start quickly
         from holdfast.runs.model_facts import facts_of, to_text
 
-        found: dict[str, Any] = {"classes": list(federation.data.classes)}
+        found: dict[str, Any] = {"classes": list(federation.strata_names)}
         if federation.clients <= LISTED:
-            found["counts"] = federation.deal.counts(federation.data.y.cpu().numpy(), federation.classes).tolist()
+            found["counts"] = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")
         facts = replace(facts_of(federation, net.module), frozen=frozen_checksum(net))
         write_atomically(self.path / MODEL_FACTS, to_text(facts))

@@ -143,6 +143,12 @@ def test_python_examples_run(page: Path) -> None:
         exec(compile(block, str(page), "exec", dont_inherit=True), {"__name__": page.stem})
 
 
+def test_the_page_about_tasks_runs_from_top_to_bottom() -> None:
+    space: dict[str, Any] = {"__name__": "tasks"}
+    for block in blocks(DOCS / "tasks.md", "python"):
+        exec(compile(block, "tasks.md", "exec", dont_inherit=True), space)
+
+
 @pytest.mark.usefixtures("elsewhere")
 def test_the_page_about_using_a_model_runs_from_top_to_bottom() -> None:
     text = (DOCS / "use.md").read_text(encoding="utf-8")

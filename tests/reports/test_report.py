@@ -24,6 +24,7 @@ from holdfast.cli.run import command as run_command
 from holdfast.comparison import tables as terminal
 from holdfast.comparison.compare import tabulate
 from holdfast.comparison.observers import Observer
+from holdfast.comparison.score_text import ScoreText
 from holdfast.comparison.single_run import TARGETS, study_of_run
 from holdfast.comparison.stats import spread
 from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
@@ -32,7 +33,6 @@ from holdfast.comparison.task import Task
 from holdfast.method.config import FIELDS
 from holdfast.method.config_text import config_to_toml
 from holdfast.reports import charts, page_tables, static_charts
-from holdfast.comparison.score_text import ScoreText
 from holdfast.reports.formatting import percent
 from holdfast.reports.page_sections import HOLLOW, cost_columns, diverged, split_text
 from holdfast.reports.page_text import facts, missing, tiles
