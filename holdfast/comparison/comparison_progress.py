@@ -12,11 +12,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.comparison.labels import folded
 from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.score_text import ScoreText
 from holdfast.comparison.task import Task
 from holdfast.core.notebook import CellOutput, in_notebook
 from holdfast.training.round_record import RoundRecord
+
+LEAST = 12  # characters of a method's name on one line
 
 
 def observer(console: Console, quiet: bool) -> Observer:
@@ -103,12 +106,14 @@ class LiveTable(Observer):
 
     def view(self) -> Table:
         title = f"{self.metric.spoken} and difference so far, over finished runs"
-        heads = ("method", "done", "runs", self.metric.spoken, "difference", "now")
+        heads = ("method", "done", "runs", self.metric.spoken.replace(" ", "\n"), "difference", "now")
         text = ScoreText(self.metric.percent, sign="%")
         table = Table(
-            *heads, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title,
-            title_justify="left",
-        )  # fmt: skip
+            box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left"
+        )
+        for head in heads:
+            table.add_column(head, no_wrap=True)
+        cells = []
         for number in sorted(self.rows):
             row = self.rows[number]
             share = sum(row.rounds.values()) / row.total
@@ -116,5 +121,9 @@ class LiveTable(Observer):
             other = self.rows[row.beside].scores if row.beside != number else {}
             gaps = [a - other[seed] for seed, a in row.scores.items() if seed in other]
             gap = text.difference(statistics.fmean(gaps)) if gaps else ""
-            table.add_row(Text(row.label), f"{share:.0%}", str(len(row.scores)), mean, gap, row.now)
+            cells.append([row.label, f"{share:.0%}", str(len(row.scores)), mean, gap, row.now])
+        others = zip(heads[1:], *(row[1:] for row in cells), strict=True)
+        taken = sum(2 + max(len(line) for cell in column for line in cell.split("\n")) for column in others)
+        for label, *rest in cells:
+            table.add_row(Text(folded(label, max(LEAST, self.live.console.width - taken))), *rest)
         return table

@@ -37,7 +37,7 @@ class ScoreText:
         """Write mean and standard deviation.
 
         >>> ScoreText(True, 1, " %").spread(Spread(0.928, 0.017, [])), ScoreText(False).spread(Spread(5.0, 0.123, []))
-        ('92.8 ± 1.7 %', '5 ± 0.12')
+        ('92.8 ± 1.7 %', '5.000 ± 0.12')
         """
         if found.mean is None or found.std is None:
             return self.value(found.mean)
@@ -49,11 +49,11 @@ class ScoreText:
         """Write a difference of two scores, with its sign; of percentages in points.
 
         >>> ScoreText(True).difference(-0.0123), ScoreText(False).difference(0.5)
-        ('-1.23', '+0.5')
+        ('-1.23', '+0.500')
         """
         if gap is None:
             return NONE
-        return f"{100 * gap:+.{self.digits}f}" if self.percent else "+" * (gap >= 0) + significant(gap, 3)
+        return f"{100 * gap:+.{self.digits}f}" if self.percent else ("+" if gap >= 0 else "") + significant(gap, 3)
 
     def interval(self, d: PairedDifference) -> str:
         """Write the interval of a difference."""
@@ -76,4 +76,4 @@ def significant(value: float, digits: int) -> str:
     >>> [significant(v, 4) for v in (1234567.0, 1234.56, 54.3219, 0.00123456)], significant(123.4, 2)
     (['1,234,567', '1,235', '54.32', '0.001235'], '123')
     """
-    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:.{digits}g}"
+    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:#.{digits}g}"

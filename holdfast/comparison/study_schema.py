@@ -16,6 +16,7 @@ FACTORY = "model factory"  # the entry of ``own`` for a function or class from P
 # Of both files. Format 1 has older part names, and its plan.json has no number. Formats 1 and 2 know accuracy alone:
 # ``accuracy`` in place of ``scores``, ``test_accuracy`` in place of ``test``.
 FORMAT = 3
+ACRONYMS = ("rmse", "mae", "r2", "auroc", "f1")  # words that are written in capitals
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,13 @@ class MetricFacts:
 
     @property
     def spoken(self) -> str:
-        """The metric in a sentence."""
-        return re.sub("[-_]", " ", self.metric)
+        """The metric in a sentence.
+
+        >>> MetricFacts("balanced_accuracy").spoken, MetricFacts("macro_f1").spoken, MetricFacts("rmse").spoken
+        ('balanced accuracy', 'macro F1', 'RMSE')
+        """
+        words = re.split("[-_]", self.metric)
+        return " ".join(word.upper() if word in ACRONYMS else word for word in words)
 
 
 @dataclass(frozen=True)

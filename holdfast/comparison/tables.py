@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.score_text import NONE, ScoreText
-from holdfast.comparison.stats import ACCURACY, leaders, ties
+from holdfast.comparison.stats import ACCURACY, leaders
 from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.sweep_edges import edges
 from holdfast.method.config import with_role
@@ -173,7 +173,7 @@ def notes(study: Study) -> list[str]:
 def leading(study: Study) -> list[str]:
     """Name the methods that tie for the best final score; nothing if there is no tie."""
     tied = [e.label for e in leaders(candidates(study), study.goes_by)]
-    if len(tied) < 2:
+    if len(tied) < 2 or len(study.entries) < 2:
         return []
     which = "highest" if study.higher_is_better else "lowest"
     return [f"{listed(tied)} tie for the {which} final {study.goes_by.spoken}: {TIE}"]
@@ -186,13 +186,15 @@ def candidates(study: Study) -> list[StudyEntry]:
 
 
 def best_point_lines(study: Study) -> list[str]:
-    """Name the best point of every method, and the points that tie with it."""
+    """Name the best point of every method that has several, and the points with the same mean."""
     lines = []
     for method, label in (study.best_points or {}).items():
         points = [e for e in study.entries if e.method == method]
+        if len(points) == 1:
+            continue
         best = next(e for e in points if e.label == label)
-        tied = [e.label for e in points if e is not best and ties(e.scores.chosen_by, best.scores.chosen_by)]
-        lines.append(f"best point of {method}: {label}" + (f"; it ties with {listed(tied)}" if tied else ""))
+        same = [e.label for e in points if e is not best and e.scores.chosen_by.mean == best.scores.chosen_by.mean]
+        lines.append(f"best point of {method}: {label}" + (f", with the same mean as {listed(same)}" if same else ""))
     return lines
 
 
@@ -203,14 +205,17 @@ def how_chosen(study: Study) -> str:
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:
-    """Return names as a list in a sentence.
+    """Return names as a list in a sentence, with semicolons if there are commas in them.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d", "e", "f"])
     ('a, b and c', 'a, b, c and 3 more')
+    >>> listed(["a, lr=1", "b"])
+    'a, lr=1; and b'
     """
     if len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+    gap, last = (", ", " and ") if not any(", " in name for name in names) else ("; ", "; and ")
+    return names[0] if len(names) == 1 else gap.join(names[:-1]) + last + names[-1]
 
 
 def describe(study: Study) -> str:

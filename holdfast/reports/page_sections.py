@@ -46,8 +46,8 @@ def sections(study: Study) -> list[Section]:
     costs = charts.costs(study)
     drift = " ".join(["How the clients of a round drift apart, round by round.", *ends])
     every = [
-        Section(slug(study.metric), spoken[0].upper() + spoken[1:], curves, charts.scores(study)),
-        Section("sweep", "Sweep", sweep_text(study), sweep_charts(study), columns=2),
+        Section(slug(study.metric), f"{spoken[0].upper()}{spoken[1:]}", curves, charts.scores(study)),
+        Section("sweep", "Sweep", sweep_text(study), sweep_charts(study)),
         Section(losses[0], losses[1], curves, charts.losses(study), columns=2),
         Section("cost", f"Cost to reach a target {spoken}", cost_text(study, costs), costs, cost_columns(study)),
         Section("classes", "Classes", "", charts.by_class(study)),

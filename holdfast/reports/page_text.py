@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from holdfast.comparison.stats import leaders
 from holdfast.comparison.study_schema import Study, StudyEntry
+from holdfast.comparison.sweep_edges import edges
 from holdfast.comparison.tables import (
     NEVER,
-    TIE,
     best_point_lines,
     candidates,
     chosen,
@@ -15,6 +15,7 @@ from holdfast.comparison.tables import (
     has_ratios,
     how_chosen,
     last_scores,
+    leading,
     listed,
     swept,
     values_text,
@@ -135,21 +136,22 @@ def difference_tile(study: Study, first: list[StudyEntry]) -> list[Tile]:
     return [(who, gap, ": ".join(remarks))]
 
 
-def ties(study: Study) -> list[str]:
-    """Say what a tie is, where the page names one."""
-    return [f"A tie: {TIE}"] if len(study.entries) > 1 and len(leaders(candidates(study), study.goes_by)) > 1 else []
-
-
 def results(study: Study) -> str:
     """Return the text above the results."""
     several, spoken = len(study.seeds) > 1, study.goes_by.spoken
     over = f", mean ± standard deviation over {len(study.seeds)} seeds" if several else ""
     unit = " are in percentage points, paired by seed" if study.percent else " are paired by seed"
     test = ", with a 95 % interval and a paired t test" if several else ""
-    sentences = [f"Test {spoken}{direction(study)}{over}.", f"Differences from {reference(study)}{unit}{test}."]
-    sentences += [f"{line[0].upper()}{line[1:]}." for line in best_point_lines(study)]
-    sentences += [how_chosen(study)] if study.best_points else []
-    return " ".join(sentences + ties(study))
+    return f"Test {spoken}{direction(study)}{over}. Differences from {reference(study)}{unit}{test}."
+
+
+def result_remarks(study: Study) -> list[str]:
+    """Return remarks below that text: ties, and the best points of a sweep."""
+    found = leading(study)
+    if study.best_points:
+        found += [f"{line[0].upper()}{line[1:]}." for line in (*best_point_lines(study), *edges(study))]
+        found.append(how_chosen(study))
+    return found
 
 
 def foot(study: Study) -> str:

@@ -37,7 +37,7 @@ def against(study: Study, name: str, values: Sequence[Any]) -> list[Chart]:
     return [
         LineChart(
             f"sweep-{slug(name)}", f"Final {study.goes_by.spoken} by {name}", note(study, name), known, study.percent,
-            study.floor, name, texts,
+            across=name, ticks=texts,
         )
     ]  # fmt: skip
 

@@ -56,12 +56,12 @@
       high = Math.max(high, ...up);
       if (at.some((i) => s.spread[i])) {
         const x = at.map((i) => s.x[i]);
-        bands.push({ x: [...x, ...x.toReversed()], y: [...up, ...down.toReversed()], fill: "toself", mode: "lines", hoverinfo: "skip",
+        bands.push({ x: [...x, ...x.toReversed()], y: [...up, ...down.toReversed()], fill: "toself", mode: "lines", hoverinfo: "skip", showlegend: false,
           fillcolor: faint(colour, shown.length > 3 ? 0.09 : 0.15), line: { width: 0, shape: "linear" } });
       }
       const shape = chart.percent ? ".1%" : number(Math.max(...known(s.y).map(Math.abs)));
       const spread = s.spread.map((v) => (v === null ? "" : " ± " + (chart.percent ? (100 * v).toFixed(1) : v.toPrecision(2))));
-      curves.push({ x: s.x, y: s.y, name: plain(s.label), customdata: spread, mode: s.x.length > 1 ? "lines" : "markers",
+      curves.push({ x: s.x, y: s.y, name: wrapped(s.label, 44), customdata: spread, mode: s.x.length > 1 ? "lines" : "markers",
         hovertemplate: `%{y:${shape}}%{customdata}<extra>${wrapped(s.label, 40)}</extra>`, meta: s.label,
         line: { color: colour, width: 2.2, dash: DASHES[lap(s.hue)] }, marker: { color: colour, size: 8 } });
       if (at.length) ends.push({ y: s.y[at[at.length - 1]], label: s.label, colour });
@@ -78,9 +78,11 @@
     const most = width < 700 ? 18 : 28;
     for (const e of ends) e.lines = wrap(e.label, most);
     const written = ends.filter((e) => direct || e.floor);
-    const room = 0.06 * (high - low), height = width < NARROW ? 260 : chart.tall ? 400 : 300;
+    // the legend at the top has the entries; where names do not fit beside the lines of methods, the chart has its own
+    const keyed = names.length > 0 && !direct;
+    const room = 0.06 * (high - low), height = (width < NARROW ? 260 : chart.tall ? 400 : 300) + (keyed ? 22 * chart.series.length : 0);
     const right = direct || (floor && width >= NARROW) ? 16 + 7 * Math.max(0, ...written.flatMap((e) => e.lines.map((l) => l.length))) : 14;
-    const margin = { l: 46, r: right, t: 10, b: 40 };
+    const margin = { l: 46, r: right, t: 10, b: keyed ? 50 + 22 * chart.series.length : 40 };
     const range = [low - room, high + room], line = 17 / (height - margin.t - margin.b);
     for (const e of written) { e.at = (e.y - range[0]) / (range[1] - range[0]); e.size = line * e.lines.length; }
     spreadOut(written);
@@ -90,6 +92,7 @@
     const rounds = { tickformat: "d", tick0: 0, dtick: step(chart, width / 80) };
     const values = { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names.map((n) => wrapped(n, 16)), range: [-0.15, names.length - 0.85] };
     return { data: [...bands, ...curves], layout: { ...layout(height, margin), hovermode: "x unified", shapes,
+      showlegend: keyed, legend: { orientation: "v", x: 0, xanchor: "left", y: 0, yref: "container", yanchor: "bottom", font: { size: 12.5, color: css("--ink") }, itemclick: false, itemdoubleclick: false },
       xaxis: axis({ title: { text: plain(chart.across), standoff: 8, font: { size: 12.5 } }, ...(names.length ? values : rounds),
         unifiedhovertitle: { text: `${plain(chart.across)} %{x}` }, spikecolor: css("--muted"), spikethickness: 1, spikedash: "solid" }),
       yaxis: axis({ range, showgrid: true, gridcolor: css("--line"), tickformat: chart.percent ? ".1~%" : "~g", nticks: 6 }),
