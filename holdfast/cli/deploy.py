@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.summary_file import read_summary
 
+if TYPE_CHECKING:
+    from holdfast.data.dataset import DataSet
+
 LOCAL_NODES = 3
 OTHER_FLAGS = ("method", "clients", "engine")  # settings of a run for which these commands have flags of their own
 
@@ -37,7 +40,9 @@ def command() -> None:
 
 
 FOLDER = click.argument("folder", type=click.Path(path_type=Path), required=False, metavar="FOLDER")
-CLIENTS = click.option("--clients", metavar="N", help="number of clients  [default: one per node]")
+CLIENTS = click.option(
+    "--clients", metavar="N", help="number of clients  [default: those of the data, or one per node]"
+)
 
 
 @command.command("local", cls=CommandWithWords)
@@ -76,8 +81,7 @@ def local(
         raise HoldfastError("--resume needs --out, the folder of the run")
     if resume and overwrite:
         raise HoldfastError("--resume and --overwrite cannot be used together: use one of them")
-    config = run_config(values, out if resume else None, nodes)
-    guessing = check_settings(config, deployment)
+    config, guessing = check_settings(run_config(values, out if resume else None), deployment, nodes)
     with folder_for(out, config.method, config.data) as folder, kept_on_os_errors(resume_command(folder, out is None)):
         if not resume:
             RunFolder(folder).check_free(overwrite)
@@ -106,17 +110,8 @@ def separate(flags: dict[str, Any]) -> tuple[DeploymentSettings, dict[str, Any]]
     return DeploymentSettings(**given(deployment, of=DEPLOYMENT_FIELDS)), given(run)
 
 
-def run_config(values: dict[str, Any], stored: Path | None, nodes: int) -> Config:
-    """Return the config of the run.
-
-    Args:
-        values: The settings of the run that the user set.
-        stored: The folder of the run to resume, or None for a new run.
-        nodes: The number of nodes; a new run has a client on each unless the user set another number.
-
-    Returns:
-        The config.
-    """
+def run_config(values: dict[str, Any], stored: Path | None) -> Config:
+    """Return the config of the run, from the user's settings and the folder of the run to resume, if any."""
     if stored is not None:
         method = values.pop("method", None)
         before, values = for_resume(RunFolder(stored).stored(), values, stored)
@@ -125,19 +120,39 @@ def run_config(values: dict[str, Any], stored: Path | None, nodes: int) -> Confi
         config = resumed_config(before, values, method)
         refuse_changed_meaning(RunFolder(stored), config, as_method(config.method))
         return config
-    return recorded(Config(**{"clients": nodes} | values | {"engine": "flower"}))
+    return recorded(Config(**values | {"engine": "flower"}))
 
 
-def check_settings(config: Config, deployment: DeploymentSettings) -> float | None:
-    """Find every bad setting before anything is started, and return the loss of a model that guesses, if known."""
+def check_settings(config: Config, deployment: DeploymentSettings, nodes: int) -> tuple[Config, float | None]:
+    """Find every bad setting before anything is started.
+
+    Args:
+        config: The run.
+        deployment: The settings of the deployment.
+        nodes: The number of nodes; data that brings no clients is split among one client per node by default.
+
+    Returns:
+        The run with its split and its number of clients, and the loss of a model that guesses, if known.
+    """
     from holdfast.method.method import Method
     from holdfast.runs.explosion import loss_of_guessing
-    from holdfast.runs.setup import prepare_simulation
+    from holdfast.runs.setup import deal, prepare_simulation, read_data, with_federation
 
-    deployment.check(config)
     import_parts(config)
-    simulation = prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), None, None)
-    return loss_of_guessing(simulation.method, simulation.federation)
+    data = read_data(config)
+    federation = deal(with_clients(config, data, nodes), data)
+    config = with_federation(config, federation)
+    deployment.check(config)
+    simulation = prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), federation, None)
+    return config, loss_of_guessing(simulation.method, simulation.federation)
+
+
+def with_clients(config: Config, data: DataSet, nodes: int) -> Config:
+    """Decide the split and the clients of a run as its data does, with one client per node where it brings none."""
+    from holdfast.data.given_clients import decide_clients
+
+    split, clients = decide_clients(data, config.split, config.clients, nodes)
+    return config.changed(split=split, clients=clients)
 
 
 @command.command("init", cls=CommandWithSwitches)
@@ -161,9 +176,10 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
         raise missing("init", {"FOLDER": folder, "--method": method} | ({"--classes N": None} if no_classes else {}))
     check_host(host)
     deployment, values = separate(flags)
-    config = recorded(Config(**{"clients": deployment.nodes or LOCAL_NODES} | values | {"method": method}))
+    config = recorded(Config(**values | {"method": method}))
     import_parts(config)
     Method.parse(method)
+    config = with_known_clients(config, deployment.nodes or LOCAL_NODES)
     if classes is not None and config.data != OWN_DATA:
         raise HoldfastError(f"--classes is only for --data {OWN_DATA}, and {config.data} has its own: leave it out")
     left_out = with_role("named data") if config.data == OWN_DATA else ()
@@ -179,9 +195,21 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
     left_out = (*left_out, *with_role("simulation"))
     app = {k: v for k, v in asdict(in_folder(config, Path())).items() if k not in left_out} | asdict(deployment)
     write_app(folder, app | {"out": "runs/federation", "resume": False, "overwrite": False}, classes, sources(config))
-    nodes = deployment.nodes or config.clients
+    nodes = deployment.nodes or config.client_count
     (folder / "README.md").write_text(app_readme(folder.name, host, nodes, classes is not None))
     click.echo(f"the app is in {folder}; to start it, see {folder / 'README.md'}")
+
+
+def with_known_clients(config: Config, nodes: int) -> Config:
+    """Decide split and clients by the data set if it is here; otherwise there is one client per node by default."""
+    from holdfast.flower.app_template import OWN_DATA
+    from holdfast.runs.setup import read_data
+
+    try:
+        data = None if config.data == OWN_DATA else read_data(config)
+    except HoldfastError:
+        data = None
+    return config.changed(clients=config.clients or nodes) if data is None else with_clients(config, data, nodes)
 
 
 def missing(name: str, needed: Mapping[str, object]) -> HoldfastError:

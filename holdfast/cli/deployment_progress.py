@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
+from holdfast.runs.folder import stored_names
 from holdfast.runs.history import read_history
 from holdfast.runs.run_files import HISTORY
 from holdfast.runs.run_progress import RunProgress, explosion, where
@@ -46,6 +47,7 @@ class DeploymentProgress:
         lines = self._lines()
         if lines <= self.shown:
             return
+        self.progress.name_of = stored_names(self.out)
         with suppress(HoldfastError):  # a history that is being cut back is read at the next call
             for record in read_history(self.path, lines)[self.shown :]:
                 self.progress.round(record)

@@ -14,7 +14,7 @@ from holdfast.method.config import Config
 
 
 @click.command("split")
-@settings("data", "data_dir", "split", "clients", "seed", "public", "imports")
+@settings("data", "data_dir", "split", "clients", "seed", "split_seed", "public", "imports")
 @click.option("--png", type=click.Path(path_type=Path), help="also write the picture to this file")
 @click.option("--json", "as_json", is_flag=True, help="print JSON instead of the picture")
 def command(png: Path | None, as_json: bool, **flags: Any) -> None:
@@ -28,20 +28,21 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     config = recorded(Config().changed(**given(flags)))
     import_parts(config)
     data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
-    federation = federate(data, config.split, config.clients, config.seed, config.public)
-    labels, classes, x = data.y.numpy(), federation.classes, federation.scaled(data.x)
+    federation = federate(data, config.split, config.clients, config.deal_seed, config.public)
+    labels, classes, x = federation.strata, len(federation.strata_names), federation.scaled(data.x)
+    dealt, names, title = federation.deal, federation.client_names, f"{data.name}, {federation.split}"
     if png is not None:
         try:
-            split_picture.png(federation.deal, labels, classes, png, title=f"{data.name}, {config.split}", x=x)
+            split_picture.png(dealt, labels, classes, png, title=title, x=x, names=names)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise HoldfastError(f"cannot write the picture {png}: {reason}; choose another --png") from error
     if as_json:
-        head = {"data": config.data, "split": config.split, "clients": config.clients, "seed": config.seed}
-        click.echo(json.dumps(head | split_picture.record(federation.deal, labels, classes, x)))
+        head = {"data": config.data, "split": federation.split, "clients": federation.clients, "seed": federation.seed}
+        click.echo(json.dumps(head | split_picture.record(dealt, labels, classes, x, names)))
         return
     from rich.console import Console
 
-    Console().print(split_picture.terminal(federation.deal, labels, classes))
+    Console().print(split_picture.terminal(dealt, labels, classes, names))
     if png is not None:
         click.echo(f"the picture is in {png}")

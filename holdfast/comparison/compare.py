@@ -127,9 +127,10 @@ def compare(
     objects = {what.removesuffix(" factory"): name for what, name in from_python.items()}
     common = settings | named | objects
     request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
-    plan = make_plan(request)
-    watch = watch or _follower(progress)
     executor = Executor(data if isinstance(data, DataSet) else None, None if isinstance(model, str) else model)
+    plan = make_plan(request)
+    plan = plan.decided(executor.data_of(plan.config))
+    watch = watch or _follower(progress)
     with folder_for(None if out is None else Path(out), "compare", slug(plan.config.data)) as path:
         return run_plan(plan, executor, StudyFolder(path), overwrite, watch, stop)
 
@@ -219,7 +220,8 @@ def facts_of(federation: Federation, metric: str | None) -> DataFacts:
     task, groups, counts = federation.data.task, list(federation.strata_names), None
     if federation.clients <= LISTED:
         counts = federation.deal.counts(federation.strata, len(groups)).tolist()
-    return DataFacts(groups, counts, metric_facts(read_metric(metric, task), task.name))
+    names = list(federation.client_names) if counts is not None and federation.client_names else None
+    return DataFacts(groups, counts, names, metric_facts(read_metric(metric, task), task.name))
 
 
 def check_numbers(jobs: int, targets: Sequence[float] | None) -> None:

@@ -45,9 +45,10 @@ class Executor:
 
     def federation(self, config: Config) -> Federation:
         """Return the federation of a config."""
-        key = tuple(getattr(config, name) for name in with_role("federation"))
+        decisive = [name for name in with_role("federation") if name not in ("seed", "split_seed")]
+        key = (config.deal_seed, *(getattr(config, name) for name in decisive))
         if key not in self.dealt:
-            self.dealt = {key: deal(config, self._data(config))}
+            self.dealt = {key: deal(config, self.data_of(config))}
         return self.dealt[key]
 
     def check(self, task: Task) -> None:
@@ -85,7 +86,8 @@ class Executor:
             shutil.rmtree(folder.checkpoint, ignore_errors=True)
         return "finished", ""
 
-    def _data(self, config: Config) -> DataSet:
+    def data_of(self, config: Config) -> DataSet:
+        """Return the data set of a config."""
         if self.data is not None:
             return self.data
         key = (config.data, config.data_dir)

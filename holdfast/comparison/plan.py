@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,10 @@ from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, Metric
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.user_files import MODULES
+from holdfast.data.dataset import DataSet
+from holdfast.data.given_clients import decide_clients
+from holdfast.data.normalisation import PUBLISHED
+from holdfast.data.split_sum import read as read_split
 from holdfast.method.config import FIELDS, RIVALS, Config, changed_settings, with_role
 from holdfast.method.config_text import flag_words, setting_from_text, setting_to_text
 from holdfast.method.method import Method, as_method
@@ -101,6 +105,23 @@ class Plan:
         method = text_with_values(entry.text, entry.settings)
         return self.config.changed(method=method, seed=seed, **settings)
 
+    def decided(self, data: DataSet) -> Plan:
+        """Return the plan with the split and the number of clients decided that were left open.
+
+        All points of a sweep over splits get the same number of clients: that of the data, if one of them is ``given``.
+        """
+        config = self.config
+        splits = self.sweep.get("split", (config.split,))
+        clients = None if "clients" in self.sweep else config.clients
+        found = [decide_clients(data, split, clients) for split in splits]
+        settings: dict[str, Any] = {"normalisation": data.normalisation}
+        if "split" not in self.sweep:
+            settings["split"] = found[0][0]
+        if "clients" not in self.sweep:
+            brought = [many for split, many in found if read_split(split).by_groups]
+            settings["clients"] = brought[0] if brought else found[0][1]
+        return replace(self, config=config.changed(**settings))
+
     def tasks(self, out: Path) -> list[Task]:
         """List the runs seed by seed: differences show early, and each federation is dealt once."""
         entries = self.entries
@@ -155,6 +176,7 @@ class Plan:
             own=self.from_python,
             classes=facts.classes,
             counts=facts.counts,
+            names=facts.names,
             measured=facts.measured,
         )
 
@@ -187,6 +209,8 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
     """
     values = settings_of(config) | {"cohort": cohort}
     hidden = {*leave_out, *with_role("recorded")} | ({"cohort"} if cohort is None else set())
+    if config.normalisation not in (None, PUBLISHED):
+        hidden -= {"normalisation"}
     return {
         k: v for k, v in values.items() if k not in hidden and (k in with_role("headline") or v != FIELDS[k].default)
     }
@@ -297,7 +321,7 @@ def check_sweep(sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any])
                 f"{name} is both swept and set to {setting_to_text(settings[name])}: leave one of them out"
             )
         refuse_no_list(name, values)
-        axes[name] = tuple(getattr(Config().changed(**valid_alone(name, v)), name) for v in values)
+        axes[name] = tuple(getattr(Config().changed(**{name: v}), name) for v in values)
         refuse_repeated(name, axes[name])
     return axes
 
@@ -330,11 +354,6 @@ def refuse_repeated(name: str, values: tuple[Any, ...]) -> None:
     for value in values:
         if values.count(value) > 1:
             raise HoldfastError(f"the sweep of {name} lists {value_to_text(name, value)} twice: remove one")
-
-
-def valid_alone(name: str, value: Any) -> dict[str, Any]:
-    """Return a setting to be checked by itself: a cohort comes with as many clients as it needs."""
-    return {name: value} | ({"clients": max(value, 1)} if name == "cohort" and isinstance(value, int) else {})
 
 
 def sweep_from_text(texts: Sequence[str]) -> dict[str, list[Any]]:

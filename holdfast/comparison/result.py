@@ -90,7 +90,7 @@ def collect(plan: Plan, out: Path, facts: DataFacts, read: Callable[[Path, int],
         seeds=list(plan.seeds),
         targets=list(targets),
         classes=facts.classes,
-        split=ClientCounts(facts.counts or None),
+        split=ClientCounts(facts.counts or None, facts.names),
         entries=entries,
         best_points=best_points(entries, metric) if plan.sweep else None,
     )

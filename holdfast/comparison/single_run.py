@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,13 +20,14 @@ from holdfast.core.typed_json import JsonMismatch, from_json
 from holdfast.method.config import Config
 from holdfast.method.config_text import config_to_toml
 from holdfast.metrics.lookup import metric_named
-from holdfast.runs.folder import RunFolder
+from holdfast.runs.folder import RunFolder, stored_names
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import HISTORY, SPLIT, SUMMARY
 from holdfast.runs.summary_file import check_length, read_summary
 
 WRITE_AGAIN = "delete it; --resume writes it again"
+LEFT_OUT = 10  # clients named on a page because their updates were left out
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)  # those that the run reached are shown
 
 
@@ -45,7 +48,7 @@ def study_of_run(folder: Path) -> Study:
         seeds=[config.seed],
         targets=targets,
         classes=facts.classes or [str(c) for c in range(len(by_class))],
-        split=ClientCounts(facts.counts),
+        split=ClientCounts(facts.counts, facts.names, left_out(run, stored_names(folder))),
         entries=[study_entry(EntryRuns(config.method, config.method, {}, {".": run}), None, targets, metric)],
         config=config_to_toml(config),
         rounds_done=len(run.history),
@@ -84,8 +87,23 @@ def read_any_run(folder: Path, config: Config) -> StoredRun:
     return StoredRun(config.seed, [asdict(record) for record in records], summary, "", made_of(summary))
 
 
+def left_out(run: StoredRun, name_of: Callable[[int], str]) -> list[str]:
+    """Say which clients' updates were left out, those of most rounds first: they failed, or were not finite."""
+    failed = Counter(int(i) for line in run.history for i in line.get("failed", {}))
+    skipped = Counter(int(i) for line in run.history for i in line.get("skipped", ()))
+    why = {int(i): text for line in run.history for i, text in line.get("failed", {}).items()}
+    sentences = []
+    for client, many in (failed + skipped).most_common(LEFT_OUT):
+        times = "once" if many == 1 else f"in {many} rounds"
+        reason = why.get(client, "it was not finite")
+        sentences.append(f"The update of client {name_of(client)} was left out {times}: {reason}.")
+    others = len(failed + skipped) - len(sentences)
+    return [*sentences, f"So were updates of {others} more clients."] if others else sentences
+
+
 def run_command(config: Config) -> str:
     """Return the command that makes this run again."""
+    config = config.changed(split_seed=None) if config.split_seed == config.seed else config
     return shlex.join(["holdfast", "run", config.method, *flags(config, ("method",))])
 
 

@@ -19,7 +19,7 @@ from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.core.typed_json import JsonMismatch, from_json, to_json
 from holdfast.method.config import Config
 from holdfast.runs.folder import RunFolder
-from holdfast.runs.resume import first_difference
+from holdfast.runs.resume import Difference, first_difference
 from holdfast.runs.run_files import CONFIG
 
 PLAN, RESULT = "plan.json", "compare.json"
@@ -148,11 +148,18 @@ def read_file(path: Path, kind: type[T], remedy: str) -> T:
         raise HoldfastError(f"{path} is damaged, {error}: {remedy}") from error
 
 
+def other_split_seed(stored: StoredPlan, asked: StoredPlan) -> Difference | None:
+    """Return the difference if two comparisons differ in the seed of the split; without one it is the seed of a run."""
+    seeds = [plan.settings.get("split_seed") for plan in (stored, asked)]
+    before, now = ("seed" if seed is None else seed for seed in seeds)
+    return None if before == now else Difference("split_seed", before, now)
+
+
 def check_same_comparison(path: Path, stored: StoredPlan, asked: StoredPlan) -> None:
     """Raise an error unless ``asked`` is the stored comparison, possibly with more methods or seeds at the end."""
     another = f"{path} holds another comparison, with "
     remedy = ": choose another --out, or start over with --overwrite"
-    found = first_difference(Config().changed(**stored.settings), asked.settings)
+    found = other_split_seed(stored, asked) or first_difference(Config().changed(**stored.settings), asked.settings)
     if found:
         raise HoldfastError(f"{another}{found.name} = {found.stored}, not {found.asked}{remedy}")
     before, now = (stored.own if stored.own is not None else asked.own) or {}, asked.own or {}

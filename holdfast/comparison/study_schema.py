@@ -262,9 +262,17 @@ class StudyEntry:
 
 @dataclass(frozen=True)
 class ClientCounts:
-    """Samples per client and class; None for large federations."""
+    """Samples per client and class, and the clients' names if they have any; None for large federations.
+
+    Attributes:
+        counts: The samples.
+        names: The names.
+        left_out: Which clients' updates a single run left out, and why, a sentence each; never written.
+    """
 
     counts: list[list[int]] | None = field(default=None, metadata=OMIT_NONE)
+    names: list[str] | None = field(default=None, metadata=OMIT_NONE)
+    left_out: list[str] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,11 +353,13 @@ class DataFacts:
     Attributes:
         classes: The names of the classes, or of what samples are counted by in other tasks.
         counts: The samples per client and class of the first seed; None for large federations.
+        names: Those of the clients, if they have any.
         measured: What everything goes by.
     """
 
     classes: list[str]
     counts: list[list[int]] | None
+    names: list[str] | None = None
     measured: MetricFacts = field(default_factory=MetricFacts)
 
 
@@ -366,8 +376,9 @@ class StoredPlan:
     own: dict[str, str] | None = None
     classes: list[str]
     counts: list[list[int]] | None
+    names: list[str] | None = field(default=None, metadata=OMIT_NONE)
     measured: MetricFacts = field(default_factory=MetricFacts)
 
     @property
     def facts(self) -> DataFacts:
-        return DataFacts(self.classes, self.counts, self.measured)
+        return DataFacts(self.classes, self.counts, self.names, self.measured)

@@ -12,6 +12,7 @@ from holdfast.comparison.score_text import NONE, ScoreText
 from holdfast.comparison.stats import ACCURACY, leaders
 from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.sweep_edges import edges
+from holdfast.data.usual_split import GIVEN
 from holdfast.method.config import with_role
 from holdfast.method.config_text import setting_to_text
 from holdfast.runs.explosion import explanation
@@ -43,7 +44,7 @@ CLOCK = (
 )
 RATIOS = "κ and ρ are means of each seed's ratio, not ratios of the means."
 TIE = "their means are the same, or the 95% interval of their paired difference includes 0."
-DESCRIBED = with_role("headline", "cohort")  # settings described in other words
+DESCRIBED = (*with_role("headline", "cohort"), "split_seed")  # settings described in other words
 MANY_FROM = 5  # differences from which ``MANY`` is worth a note
 
 
@@ -226,6 +227,7 @@ def describe(study: Study) -> str:
     training += [f"{name} {setting_to_text(value)}" for name, value in s.items() if name not in DESCRIBED]
     between = " and " if len(seeds) == 2 else " to "
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]}{between}{seeds[-1]}"
+    which = ", ".join([which, *splits_of_seeds(study)])
     parts = [", ".join([s["data"], *federation(s)]), ", ".join(training), *swept(study), which, study.device]
     return "; ".join(filter(None, parts))
 
@@ -238,6 +240,16 @@ def federation(settings: dict[str, Any]) -> list[str]:
     if settings.get("participation"):
         cohort = f"each with probability {setting_to_text(settings['participation'])}"
     return [part for part in (split, cohort) if part]
+
+
+def splits_of_seeds(study: Study) -> list[str]:
+    """Say whether every seed has a split of its own; nothing if there is one seed, or if splits are swept."""
+    if len(study.seeds) == 1 or "split_seed" in study.sweep:
+        return []
+    fixed = study.settings.get("split_seed")
+    if fixed is not None:
+        return [f"one split (split seed {fixed})"]
+    return ["one split"] if study.settings.get("split") == GIVEN else ["a split per seed"]
 
 
 def swept(study: Study) -> list[str]:

@@ -32,6 +32,7 @@ def param(
     not_swept: str = "",
     ranges: bool = False,
     words: tuple[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> Any:
     """Declare a parameter with everything that is known about it.
 
@@ -47,13 +48,14 @@ def param(
         not_swept: Why a comparison cannot sweep the setting, as a remedy (settings of a run only).
         ranges: Whether a whole number may also be a range, such as ``2-5``.
         words: For a switch that may also be a text: the texts that mean false and true.
+        renamed: Words of earlier versions, with those of today.
 
     Returns:
         A dataclass field.
     """
     bounds = {"low": low, "high": high, "above": above, "below": below}
     metadata: dict[str, Any] = {"doc": doc, "choices": choices, "roles": roles, "not_swept": not_swept}
-    metadata |= {"ranges": ranges, "words": words}
+    metadata |= {"ranges": ranges, "words": words, "renamed": renamed or {}}
     return field(default=default, metadata=metadata | {k: v for k, v in bounds.items() if v is not None})
 
 
@@ -137,10 +139,15 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         if number and math.isfinite(value) and within(f, value):
             return float(value)
     elif kind.startswith("str"):
+        value = f.metadata.get("renamed", {}).get(value, value) if isinstance(value, str) else value
         if isinstance(value, str) and not is_utf8(value):
             raise HoldfastError(f"{who} must be valid UTF-8, not {shortened(ascii(value))}: choose another name")
         if isinstance(value, str) and (not f.metadata.get("choices") or value in f.metadata["choices"]):
             return value
+    elif kind.startswith("tuple[str"):
+        value = (value,) if isinstance(value, str) else value
+        if isinstance(value, (tuple, list)) and all(isinstance(v, str) and is_utf8(v) for v in value):
+            return tuple(value)
     elif kind.startswith("tuple"):
         value = (value,) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
         if isinstance(value, (tuple, list)) and all(isinstance(v, (int, float)) and within(f, v) for v in value):
@@ -155,6 +162,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         "str": "",
     }
     base = kind.split(" |")[0].split("[")[0]
+    noun |= {"tuple": "a word or a list of words"} if kind.startswith("tuple[str") else {}
     bounds = limits(f)
     joined = " of " if noun.get(base) and bounds.startswith(("at least", "at most")) else " "
     what = f"{noun.get(base, base)}{joined}{bounds}".strip() or "a word"

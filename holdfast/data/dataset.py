@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from holdfast.data.normalisation import FEDERATED, OFF, PUBLISHED
 from holdfast.data.packed_inputs import InputField
+from holdfast.data.table_encoding import TableEncoding
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.task import Task
 
@@ -26,11 +28,14 @@ class DataSet:
         classes: The names of the network's outputs: classes, labels, target columns or the vocabulary.
         mean: The mean per channel or feature; empty: inputs are not normalised.
         std: The standard deviation per channel or feature.
+        normalise: Where mean and standard deviation come from: ``published``, ``federated`` (``federate`` computes
+            them), ``pooled`` or ``off``.
         groups: The client of every training sample, int64 [n], for data that is already federated.
         fields: What the columns of ``x`` are, if a sample is several tensors.
         task: What is predicted.
         clients: The names of the clients, by the numbers in ``groups``; empty: they have none.
         test_groups: The client of every test sample, if it is known.
+        encoding: How the columns of a table became ``x``, if the data set was made of one.
     """
 
     name: str
@@ -46,6 +51,14 @@ class DataSet:
     task: Task = field(default_factory=Classification)
     clients: tuple[str, ...] = ()
     test_groups: Tensor | None = None
+    encoding: TableEncoding | None = None
+    normalise: str = PUBLISHED
+
+    @property
+    def normalisation(self) -> str:
+        """Where the statistics come from that normalise the inputs; ``off`` if there are none."""
+        known = self.mean or (self.normalise == FEDERATED and not self.fields)
+        return self.normalise if known else OFF
 
     def __repr__(self) -> str:
         counts = f"{len(self.y)} training and {len(self.test_y)} test samples"

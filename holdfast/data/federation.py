@@ -18,6 +18,9 @@ from holdfast.data.batch import Batch
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
+from holdfast.data.federated_moments import with_federated_moments
+from holdfast.data.given_clients import check_names, client_names, decide_clients
+from holdfast.data.normalisation import OFF
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
 from holdfast.data.targets import with_task
@@ -47,6 +50,7 @@ class Federation:
         tokens: Whether integers reach the network as they are.
         validation: The samples that are held out of training to choose by: those of every client, or one pool.
         weight: A factor per output on the loss of its class or label; None: 1.
+        client_names: The names of the clients, if they have any.
     """
 
     data: DataSet
@@ -62,6 +66,7 @@ class Federation:
     augment_public: AugmentationSum | None = None
     validation: Deal | None = None
     weight: Tensor | None = None
+    client_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -95,6 +100,15 @@ class Federation:
     def device(self) -> torch.device:
         """The device of the samples."""
         return self.data.x.device
+
+    @property
+    def normalisation(self) -> str:
+        """Where the mean and standard deviation of inputs come from: one of ``data.normalisation.CHOICES``."""
+        return OFF if self.tokens else self.data.normalisation
+
+    def name_of(self, client: int) -> str:
+        """Return what to call a client: its name, or its number if it has none."""
+        return self.client_names[client] if self.client_names else str(client)
 
     @property
     def occupied(self) -> np.ndarray:
@@ -287,8 +301,8 @@ class Federation:
 
 def federate(
     data: DataSet,
-    split: str = "dirichlet(0.3)",
-    clients: int = 20,
+    split: str | None = None,
+    clients: int | None = None,
     seed: int = 0,
     public: float | str = 0.0,
     augment: bool | str = False,
@@ -301,9 +315,10 @@ def federate(
 
     Args:
         data: The data set, from ``load`` or from your own arrays.
-        split: How samples are dealt, such as ``iid``, ``dirichlet(0.3)`` or ``given``.
-        clients: The number of clients.
-        seed: The seed of the split.
+        split: How samples are dealt, such as ``iid``, ``dirichlet(0.3)`` or ``given``. By default ``given`` if the data
+            brings clients, otherwise ``dirichlet(0.3)``.
+        clients: The number of clients. By default those that the data brings if the split is ``given``, otherwise 20.
+        seed: The seed of the split, of its noise, and of what is held out.
         public: The fraction of every class that is held out for the server before the split; ``"test"`` makes the test
             samples public instead. That leaks the test set: parts refuse it unless ``allow_test_leak`` is set.
         augment: How to change training images at random: a sum such as ``"crop(4, padding=reflect)+flip(0.5)"``; True
@@ -322,6 +337,8 @@ def federate(
     if task is not None:
         data = with_task(data, read_task(task) if isinstance(task, str) else task)
     refuse_bad_samples(data)
+    check_names(data.name, data.clients)
+    split, clients = decide_clients(data, split, clients)
     leaks, known = public == "test", len(data.y)
     if leaks:
         x, y = torch.cat([data.x, data.test_x]), torch.cat([data.y, data.test_y])
@@ -343,8 +360,11 @@ def federate(
     if dealt.noise is not None and (data.fields or data.x.dtype == torch.int64):
         raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
     private, shared = read_augmentations(data, augment, augment_public)
-    held = torch.from_numpy(held_out)
-    return Federation(data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged)
+    data, held, names = with_federated_moments(data, dealt), torch.from_numpy(held_out), client_names(data, split)
+    return Federation(
+        data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged,
+        client_names=names,
+    )  # fmt: skip
 
 
 def standardised(data: DataSet, deal: Deal) -> DataSet:

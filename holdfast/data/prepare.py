@@ -26,6 +26,11 @@ def hold_out_test(y: Tensor, share: float = 0.2) -> tuple[Tensor, Tensor]:
     return torch.nonzero(~chosen).flatten(), torch.nonzero(chosen).flatten()
 
 
+def channelled(x: Tensor) -> Tensor:
+    """Return samples with a channel axis: a series or a grey image [n, a, b] has one mean for all of it."""
+    return x[:, None] if x.dim() == 3 else x
+
+
 def moments(x: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and standard deviation per channel (or feature), of ``x / 255`` where ``x`` is uint8.
 

@@ -11,6 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.params import Named, param
 from holdfast.data.cache import cached
 from holdfast.data.dataset import DataSet
+from holdfast.data.normalisation import CHOICES, DOC, FEDERATED, OFF, POOLED, PUBLISHED, RENAMED
 from holdfast.data.prepare import moments
 
 
@@ -66,27 +67,28 @@ class Source(Named):
         raise NotImplementedError
 
 
-def normalise_param() -> Any:
-    """Return the parameter of every published data set that chooses its channel statistics."""
-    doc = "channel mean and standard deviation: the usual published ones, computed from the training images, or off"
-    return param("published", doc, choices=("published", "computed", "off"))
+def normalise_param(default: str = PUBLISHED) -> Any:
+    """Return the parameter of a data set that chooses its channel statistics."""
+    return param(default, DOC, choices=CHOICES, renamed=RENAMED)
 
 
 def with_statistics(data: DataSet, choice: str, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
     """Choose the statistics that normalise a data set.
 
     Args:
-        data: A data set with its computed statistics.
-        choice: ``published``, ``computed`` or ``off``.
+        data: A data set with the statistics of its training samples.
+        choice: ``published``, ``federated``, ``pooled`` or ``off``.
         mean: The published mean per channel; empty if none is published.
         std: The published standard deviation per channel.
 
     Returns:
-        The data set with the chosen statistics; with the computed ones where none are published.
+        The data set with the chosen statistics; with the pooled ones where none are published.
     """
-    if choice == "off":
-        return replace(data, mean=(), std=())
-    return replace(data, mean=mean, std=std) if choice == "published" and mean else data
+    if choice in (OFF, FEDERATED):
+        return replace(data, mean=(), std=(), normalise=choice)
+    if choice == PUBLISHED and mean:
+        return replace(data, mean=mean, std=std, normalise=PUBLISHED)
+    return replace(data, normalise=POOLED)
 
 
 def decoded_once(key: str, files: Sequence[Path], decode: Callable[[], DataSet]) -> DataSet:

@@ -79,9 +79,14 @@ class LabelSplit(Split):
 
 @dataclass(frozen=True)
 class OwnerSplit(Split):
-    """A split that names the client of every sample."""
+    """A split that names the client of every sample.
+
+    Attributes:
+        by_groups: Whether every group of the data is a client, with the group's number and name.
+    """
 
     slot = "labels"
+    by_groups: ClassVar[bool] = False
 
     @property
     def sets(self) -> tuple[str, ...]:

@@ -40,6 +40,11 @@ class SplitSum:
     def terms(self) -> tuple[Split, ...]:
         return tuple(term for term in (self.labels, self.sizes, self.features) if term is not None)
 
+    @property
+    def by_groups(self) -> bool:
+        """Whether every group of the data is a client."""
+        return isinstance(self.labels, OwnerSplit) and self.labels.by_groups
+
     def __add__(self, other: Split | SplitSum) -> SplitSum:
         return total(*self.terms, *(other.terms if isinstance(other, SplitSum) else (other,)))
 

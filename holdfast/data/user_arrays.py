@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.arrays import are_strings, labels, numbered, samples
+from holdfast.data.arrays import are_booleans, are_strings, labels, numbered, samples, target_array
 from holdfast.data.dataset import DataSet
+from holdfast.data.given_clients import check_names
+from holdfast.data.normalisation import CHOICES, FEDERATED, OFF, POOLED, PUBLISHED
 from holdfast.data.packed_inputs import InputField, is_several, pack
-from holdfast.data.prepare import hold_out_test, moments
+from holdfast.data.prepare import channelled, hold_out_test, moments
 from holdfast.data.targets import output_names, stored_targets, task_of, whole
 from holdfast.tasks.task import Task
 
@@ -34,7 +36,7 @@ def from_arrays(
     share: float = 0.2,
     mean: Sequence[float] = (),
     std: Sequence[float] = (),
-    normalise: bool = True,
+    normalise: bool | str = True,
     task: str | Task | None = None,
 ) -> DataSet:
     """Make a data set from numpy arrays, torch tensors or lists.
@@ -46,8 +48,8 @@ def from_arrays(
         x: Inputs of any shape [n, ...]: images [n, channels, height, width], rows [n, features], tokens [n, length],
             or several arrays: a dictionary by the names of ``forward``'s arguments, or a tuple in their order. Your own
             module gets them in this shape, and integers as integers if it takes them; a named network gets numbers.
-        y: Targets: a class per sample, as integers from 0 or strings; numbers to predict; 0 or 1 for each of several
-            labels, [n, labels]; or the next token at every position, [n, length].
+        y: Targets: a class per sample, as integers from 0, strings or booleans; numbers to predict; 0 or 1 for each of
+            several labels, [n, labels]; or the next token at every position, [n, length].
         test_x: Test inputs; without them a fixed share of every class is held out.
         test_y: Test targets.
         groups: The client of every training sample, for data that is already federated.
@@ -56,10 +58,12 @@ def from_arrays(
         channels: Where images have their channels: ``first``, ``last`` or ``auto``. The latter means last where the
             last axis is 1 or 3 and the second is not, else first.
         share: The share of every class to hold out where there is no test set.
-        mean: The mean per channel or feature; by default that of the training data.
-        std: The standard deviation per channel or feature; by default that of the training data.
-        normalise: Whether to normalise inputs by ``mean`` and ``std``; if not, the model is trained on raw inputs.
-            Several arrays, and integers that the model takes as they are, are never normalised.
+        mean: The mean per channel or feature, if you know it.
+        std: The standard deviation per channel or feature.
+        normalise: Where mean and standard deviation come from: ``published`` (you give them), ``federated`` (from sums
+            of the clients' training samples, when the data is dealt), ``pooled`` (of all training samples at once,
+            which only a simulation can do) or ``off``. True is ``published`` if you give them, else ``federated``;
+            False is ``off``. Several arrays, and integers that the model takes as they are, are never normalised.
         task: What is predicted: ``classification``, ``multilabel``, ``regression`` or ``next-token``; by default it
             follows from ``y``.
 
@@ -81,14 +85,15 @@ def from_arrays(
     _check_length("test_y", len(test_targets), "test_x", len(test_inputs))
     data = DataSet(name, inputs, targets, test_inputs, test_targets, names, fields=fields, task=kind)
     if groups is not None:
-        ids, _ = numbered("groups", groups)
+        ids, clients = numbered("groups", groups)
         _check_length("groups", len(ids), "x", len(inputs))
-        data = replace(data, groups=ids)
+        data = replace(data, groups=ids, clients=clients)
     if test_x is None:
         data = _with_test_set(data, share)
-    if not normalise or fields:
-        return data
-    return _normalised(data, tuple(map(float, mean)), tuple(map(float, std)))
+    choice = normalise_choice(normalise, bool(len(mean) or len(std)))
+    if fields:
+        return replace(data, normalise=OFF)
+    return _normalised(data, choice, tuple(map(float, mean)), tuple(map(float, std)))
 
 
 def from_clients(
@@ -96,18 +101,20 @@ def from_clients(
     test: tuple[Any, Any] | None = None,
     **options: Any,
 ) -> DataSet:
-    """Make a data set that is already divided among clients. Use it with the split ``given``.
+    """Make a data set that is already divided among clients.
 
     Args:
         clients: The inputs and labels of each client, as a list or as a mapping by name. Client ``i`` of the list, or
-            of the mapping in its order, is group ``i``; it may be empty.
+            of the mapping in its order, is group ``i``; it may be empty. Clients of a list are called by their number.
         test: The inputs and labels of a common test set; without it a fixed share of every class is held out.
         options: Those of ``from_arrays``.
 
     Returns:
         The checked data set.
     """
-    pairs = clients.items() if isinstance(clients, Mapping) else enumerate(clients)
+    pairs = list(clients.items() if isinstance(clients, Mapping) else enumerate(clients))
+    names = tuple(str(who) for who, _ in pairs)
+    check_names("clients", names)
     channels = options.pop("channels", "auto")
     xs: list[Tensor] = []
     ys: list[np.ndarray] = []
@@ -118,7 +125,8 @@ def from_clients(
             part = samples(f"x of client {who}", x, channels)
             check_alike(f"x of client {who}", (part, ()), "the first", (xs[0] if xs else part, ()))
             xs.append(part)
-            ys.append(np.asarray(y).reshape(len(x)))
+            targets = target_array(f"y of client {who}", y)
+            ys.append(targets.reshape(len(x)) if targets.size == len(x) else targets)
             groups += [number] * len(x)
     if not xs:
         raise HoldfastError("no client has a sample; give at least one")
@@ -127,7 +135,7 @@ def from_clients(
     data = from_arrays(torch.cat(xs), np.concatenate(ys), test_x, test_y, groups=groups, **settings)
     # from_arrays numbers the clients without the empty ones: give every client its place in the list again.
     assert data.groups is not None
-    return replace(data, groups=torch.tensor(sorted(set(groups)))[data.groups])
+    return replace(data, groups=torch.tensor(sorted(set(groups)))[data.groups], clients=names)
 
 
 def read_targets(
@@ -160,6 +168,7 @@ def _classes(y: Any, test_y: Any, classes: Sequence[str] | None) -> tuple[Tensor
         ids, names = numbered("y", y, classes)
         held = numbered("test_y", test_y, names)[0] if len(test_y) else ids[:0]
         return ids, held, names
+    classes = ("False", "True") if classes is None and are_booleans(y) else classes
     ids = labels("y", y)
     held = labels("test_y", test_y) if len(test_y) else ids[:0]
     high = int(torch.cat([ids, held]).max()) if len(ids) + len(held) else 0
@@ -226,9 +235,34 @@ def _with_test_set(data: DataSet, share: float) -> DataSet:
     return replace(data, x=x[kept], y=y[kept], test_x=x[held], test_y=y[held], groups=groups)
 
 
-def _normalised(data: DataSet, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
-    x = data.x[:, None] if data.x.dim() == 3 else data.x  # a series or a grey image: one mean for all of it
-    if not mean and not std:
+def normalise_choice(normalise: bool | str, given: bool) -> str:
+    """Return how inputs are normalised.
+
+    Args:
+        normalise: What the user asks for: a choice, or True or False.
+        given: Whether the user gives mean and standard deviation.
+
+    Returns:
+        One of the choices.
+    """
+    if isinstance(normalise, bool):
+        return (PUBLISHED if given else FEDERATED) if normalise else OFF
+    if normalise not in CHOICES:
+        raise HoldfastError(f"normalise must be one of {', '.join(CHOICES)}, not {normalise}; use one of them")
+    if given and normalise in (FEDERATED, POOLED):
+        raise HoldfastError(
+            f"normalise={normalise} computes mean and std, but they are given; leave out one or the other"
+        )
+    if normalise == PUBLISHED and not given:
+        raise HoldfastError("normalise=published needs mean and std; give both, or use normalise=federated")
+    return normalise
+
+
+def _normalised(data: DataSet, choice: str, mean: tuple[float, ...], std: tuple[float, ...]) -> DataSet:
+    if choice in (OFF, FEDERATED):
+        return replace(data, normalise=choice)
+    x = channelled(data.x)
+    if choice == POOLED:
         mean, std = moments(x)
     if not len(mean) == len(std) == x.shape[1] or not all(s > 0 for s in std):
         channels = x.shape[1]
@@ -236,4 +270,4 @@ def _normalised(data: DataSet, mean: tuple[float, ...], std: tuple[float, ...]) 
             f"mean and std are {list(mean)} and {list(std)}, expected {channels} numbers each, one per channel or "
             "feature, with std above 0; leave both out to compute them"
         )
-    return replace(data, mean=mean, std=std)
+    return replace(data, mean=mean, std=std, normalise=choice)

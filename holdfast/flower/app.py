@@ -29,6 +29,7 @@ from holdfast.flower.node_data import (
     ReadData,
     class_count,
     clients_of,
+    declared_names,
     node_federation,
     server_federation,
     split_data,
@@ -44,7 +45,7 @@ from holdfast.runs.code_files import code_files, in_folder
 from holdfast.runs.file_imports import import_parts
 from holdfast.runs.run import run
 from holdfast.runs.run_result import Result
-from holdfast.runs.setup import RunSetup, arithmetic, fitted, is_named, pick_device
+from holdfast.runs.setup import RunSetup, arithmetic, fitted, is_named, pick_device, with_federation
 from holdfast.training.round import Trainer
 
 OUTCOME = "outcome"  # the setting that names the file in which the server reports how a run ended
@@ -144,12 +145,16 @@ def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str,
         The node, with its data read.
     """
     import_parts(config)
-    clients = clients_of(config, dict(settings))
     if options.data is None:
-        federation = split_data(config).only(clients, test=config.batchnorm == "local")
+        whole = split_data(config)
+        config = with_federation(config, whole)
+        clients = clients_of(config, dict(settings))
+        federation = whole.only(clients, test=config.batchnorm == "local")
     else:
+        clients = clients_of(config, dict(settings))
         pairs = {i: options.data(i, dict(settings)) for i in clients}
-        federation = node_federation(pairs, config, class_count(options.classes))
+        names = declared_names(dict(settings), clients, config.client_count)
+        federation = node_federation(pairs, config, class_count(options.classes), names)
     data_ready = time.perf_counter()
     federation, net = network_for(config, options.model, federation)
     method = checked(with_flag_parts(Method.parse(config.method), config))

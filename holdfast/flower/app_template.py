@@ -155,7 +155,7 @@ Register every node's public key once:
     flower-supernode --superlink HOST:8000 --root-certificates ca.crt --auth-supernode-private-key node-0 \\
         --node-config 'partition-id=0 num-partitions=NODESSAMPLES state="/var/lib/holdfast"'
 
-Let a supervisor restart the node when it ends. The node keeps the method's client states in the folder `state`.
+Let a supervisor restart the node when it ends. The node keeps the method's client states in the folder `state`.CALLED
 
 ## The run
 
@@ -166,6 +166,12 @@ In the folder that contains `NAME`:
 
 The run folder is the setting `out` in `pyproject.toml`. It is on the server; use an absolute path.
 """
+
+
+CALLED = """
+
+Errors and reports call the node's client by the name in `clients`. A node with several clients writes several names,
+separated by commas. Without names, clients are called by their number."""
 
 
 def write_app(
@@ -228,7 +234,8 @@ def app_readme(name: str, host: str, nodes: int, own_data: bool) -> str:
         "HOST": host,
         "NODES": str(nodes),
         "LAST": str(nodes - 1),
-        "SAMPLES": ' samples="/path/to/samples.npz"' if own_data else "",
+        "SAMPLES": ' samples="/path/to/samples.npz" clients="Hospital A"' if own_data else "",
+        "CALLED": CALLED if own_data else "",
         "TEST": "HOLDFAST_TEST=/path/to/test.npz " if own_data else "",
     }
     return re.sub("|".join(values), lambda match: values[match[0]], README)

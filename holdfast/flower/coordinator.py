@@ -80,7 +80,7 @@ class Coordinator(Trainer):
                 "do not have: use --batchnorm average or frozen"
             )
         federation = setup.federation.only((), server=True)
-        super().__init__(config, method, federation, net)
+        super().__init__(config, method, federation, net, setup.metric)
         self.engine_name, self.engine_reason = "flower", "Flower's nodes train the clients"
         self.settings, self.transport = settings, Transport(grid, settings.timeout)
         self.clients, self.occupied = StateRounds(method, net), np.arange(federation.clients)
@@ -199,6 +199,9 @@ class Coordinator(Trainer):
         sender, waited, lost = self.sender, self.transport.waited, sorted(self._lost_states)
         overhead = sender.overhead + time.perf_counter() - self.started - waited
         record = replace(record, failed=sender.failures, reset=lost, waiting=waited, overhead=overhead)
+        names = tuple(map(sender.registry.name_of, range(self.federation.clients))) if sender.registry.names else ()
+        if names != self.federation.client_names:  # nodes have named their clients
+            self.federation = replace(self.federation, client_names=names)
         self._forget()
         return record
 

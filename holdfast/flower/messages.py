@@ -85,6 +85,7 @@ class Enrolment:
     Attributes:
         ticket: The ticket of the request.
         clients: The clients of the node.
+        names: What the node calls each of them; empty if they have no names.
         n: The samples of each of them.
         shape: The shape of a sample.
         classes: The number of classes.
@@ -92,6 +93,7 @@ class Enrolment:
 
     ticket: str
     clients: list[int]
+    names: list[str]
     n: list[int]
     shape: list[int]
     classes: int

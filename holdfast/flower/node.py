@@ -74,7 +74,8 @@ class Node:
         request = read_message(NodeRequest, message, {PUBLIC})
         context.state[PUBLIC] = arrays_of(message, PUBLIC)
         n, shape = [self._n(i) for i in self.clients], list(self.federation.shape)
-        return make_reply(message, Enrolment(request.ticket, self.clients, n, shape, self.federation.classes))
+        names = [self.federation.name_of(i) for i in self.clients] if self.federation.client_names else []
+        return make_reply(message, Enrolment(request.ticket, self.clients, names, n, shape, self.federation.classes))
 
     def train(self, message: Message, context: Context) -> Message:
         """Train clients from the server's model."""
@@ -117,7 +118,7 @@ class Node:
 
         def train_client(client: int, use: int, keep: int) -> ClientResult:
             if f"{client}-{use}" not in models:
-                raise Refused(f"client {client} did not make trip {use}")
+                raise Refused(f"client {self.federation.name_of(client)} did not make trip {use}")
             delta = models[f"{client}-{use}"].to(self.net.device)
             rows = {name.partition("/")[2]: t[None] for name, t in states.items() if name.startswith(f"{client}/")}
             state, ids = tree_map(lambda t: t.to(self.net.device), unflatten(rows)), np.array([client])
@@ -224,7 +225,7 @@ class Node:
         for client, use, keep in zip(request.clients, request.use or zeros, request.keep or zeros, strict=True):
             try:
                 if client not in self.clients:
-                    raise Refused(f"client {client} is not on this node")
+                    raise Refused(f"client {self.federation.name_of(client)} is not on this node")
                 results[client] = work(client, use, keep)
             except Exception as error:
                 errors.append(f"{client}: {one_line(f'{type(error).__name__}: {error}')}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import labels
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, read_augmentations, refuse_bad_samples
+from holdfast.data.given_clients import check_names, names_to_show
+from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.splits import Deal
 from holdfast.data.user_arrays import check_alike, read_inputs
 from holdfast.method.config import Config
@@ -20,16 +23,19 @@ from holdfast.runs.setup import deal
 
 Pair = tuple[Any, Any]  # samples and labels
 ReadData = Callable[[int, Mapping[str, Any]], Pair]  # (client, the node's settings) -> its samples and labels
+CLIENT_NAMES = "clients"  # the setting of a node that names its clients
 SPLIT_BY_NODES = "nodes"  # the name of the split when each node brings its own data
 
 
 @lru_cache(maxsize=1)
 def split_data(config: Config) -> Federation:
     """Return the federation of a data set by name; every machine of the run computes the same one."""
-    return deal(config)
+    return with_loss_weights(deal(config), config.class_weights, config.pos_weight)
 
 
-def node_federation(pairs: Mapping[int, Pair], config: Config, classes: int) -> Federation:
+def node_federation(
+    pairs: Mapping[int, Pair], config: Config, classes: int, client_names: tuple[str, ...] = ()
+) -> Federation:
     """Make the federation that a node sees from its clients' own data.
 
     Args:
@@ -37,27 +43,29 @@ def node_federation(pairs: Mapping[int, Pair], config: Config, classes: int) -> 
             dictionary or a tuple of arrays is several inputs.
         config: The run.
         classes: The number of classes.
+        client_names: What to call each client of the federation, if clients have names.
 
     Returns:
         The federation. Clients of other nodes have no samples in it.
     """
-    inputs = {i: read_inputs(f"x of client {i}", x) for i, (x, _) in sorted(pairs.items())}
-    ys = {i: labels(f"y of client {i}", y) for i, (_, y) in sorted(pairs.items())}
+    who = {i: f"client {client_names[i] if client_names else i}" for i in pairs}
+    inputs = {i: read_inputs(f"x of {who[i]}", x) for i, (x, _) in sorted(pairs.items())}
+    ys = {i: labels(f"y of {who[i]}", y) for i, (_, y) in sorted(pairs.items())}
     first = min(inputs)
     for i, own in inputs.items():
-        check_alike(f"x of client {i}", own, f"x of client {first}", inputs[first])
+        check_alike(f"x of {who[i]}", own, f"x of {who[first]}", inputs[first])
         if len(own[0]) != len(ys[i]):
             raise HoldfastError(
-                f"client {i} has {len(own[0])} samples and {len(ys[i])} labels: return one label per sample, and at "
+                f"{who[i]} has {len(own[0])} samples and {len(ys[i])} labels: return one label per sample, and at "
                 "least one sample"
             )
     x, y = torch.cat([own for own, _ in inputs.values()]), torch.cat(list(ys.values()))
     names = tuple(map(str, range(classes)))
     refuse_bad_samples(DataSet(config.data, x, y, x, y, names))
-    offsets = np.cumsum([0, *(len(ys[i]) if i in ys else 0 for i in range(config.clients))])
+    offsets = np.cumsum([0, *(len(ys[i]) if i in ys else 0 for i in range(config.client_count))])
     held = Deal(np.arange(len(y)), offsets)
     data = DataSet(config.data, x, y, x[:0], y[:0], names, fields=inputs[first][1])
-    return _split_by_nodes(data, held, config)
+    return replace(_split_by_nodes(data, held, config), client_names=client_names)
 
 
 def server_federation(test: Pair, public: Pair | None, config: Config, classes: int) -> Federation:
@@ -77,7 +85,7 @@ def server_federation(test: Pair, public: Pair | None, config: Config, classes: 
     names = tuple(map(str, range(classes)))
     refuse_bad_samples(DataSet(config.data, test_x, test_y, test_x, test_y, names))
     data = DataSet(config.data, test_x[:0], test_y[:0], test_x, test_y, names, fields=fields)
-    nobody = Deal(np.arange(0), np.zeros(config.clients + 1, np.int64))
+    nobody = Deal(np.arange(0), np.zeros(config.client_count + 1, np.int64))
     federation = _split_by_nodes(data, nobody, config)
     if public is None:
         return federation
@@ -90,7 +98,8 @@ def _split_by_nodes(data: DataSet, held: Deal, config: Config) -> Federation:
     """Make a federation of a machine's own samples, without public data."""
     private, shared = read_augmentations(data, config.augment, config.augment_public)
     none = torch.empty(0, dtype=torch.int64)
-    return Federation(data, held, SPLIT_BY_NODES, config.seed, none, private, augment_public=shared)
+    federation = Federation(data, held, SPLIT_BY_NODES, config.deal_seed, none, private, augment_public=shared)
+    return with_loss_weights(federation, config.class_weights, config.pos_weight)
 
 
 def clients_of(config: Config, node_config: Mapping[str, Any]) -> list[int]:
@@ -101,7 +110,31 @@ def clients_of(config: Config, node_config: Mapping[str, Any]) -> list[int]:
             f"the node has partition-id {number} and num-partitions {nodes}, but needs its number, counted from 0, and "
             "the number of nodes: start it with --node-config 'partition-id=0 num-partitions=3'"
         )
-    return list(range(number, config.clients, nodes))
+    return list(range(number, config.client_count, nodes))
+
+
+def declared_names(node_config: Mapping[str, Any], clients: Sequence[int], count: int) -> tuple[str, ...]:
+    """Return what a node calls its clients in its setting ``clients``, such as ``clients="Bonn, Ulm"``.
+
+    Args:
+        node_config: The node's settings.
+        clients: Its clients, in the order of the names.
+        count: The number of clients of the federation.
+
+    Returns:
+        A name for every client of the federation, those of other nodes by their number; empty if the node names none.
+    """
+    names = [name.strip() for name in str(node_config.get(CLIENT_NAMES, "")).split(",") if name.strip()]
+    if not names:
+        return ()
+    if len(names) != len(clients):
+        raise HoldfastError(
+            f"the node names {len(names)} clients, but has {len(clients)}: write one name for each, separated by "
+            f"commas, in {CLIENT_NAMES} of --node-config"
+        )
+    check_names(CLIENT_NAMES, names)
+    own = dict(zip(clients, names_to_show(names), strict=True))
+    return tuple(own.get(i, str(i)) for i in range(count))
 
 
 def class_count(classes: int | Sequence[str] | None) -> int:

@@ -39,7 +39,7 @@ def ray_trainer(setup: RunSetup) -> Iterator[Trainer]:
         raise HoldfastError("engine flower needs Ray, which is not installed: pip install 'holdfast[flower]'")
     config = setup.config
     states = None if setup.path is None else setup.path.absolute() / FLOWER / "nodes"
-    settings = DeploymentSettings(nodes=config.clients, timeout=TIMEOUT, patience=300.0)
+    settings = DeploymentSettings(nodes=config.client_count, timeout=TIMEOUT, patience=300.0)
     with ray_grid(config, client_app(model=setup.factory, settings=config.set_values(), state=states)) as grid:
         yield Coordinator(setup, grid, settings)
 
@@ -58,7 +58,7 @@ def ray_grid(config: Config, app: ClientApp) -> Iterator[Grid]:
 
     def simulate() -> None:
         try:
-            run_simulation(server, app, config.clients, backend_config=ray_settings(config))
+            run_simulation(server, app, config.client_count, backend_config=ray_settings(config))
             ready.put(HoldfastError("Flower's simulation ended before it was ready: see its messages above"))
         except BaseException as error:
             ready.put(error)

@@ -13,6 +13,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 
 from holdfast.data.federation import Federation
+from holdfast.data.given_clients import names_to_show
 from holdfast.flower.array_codec import Refused, pack
 from holdfast.flower.messages import ENROL, FIELDS_RECORD, Enrolment, NodeRequest, read_message, to_record
 from holdfast.flower.node import PUBLIC
@@ -62,6 +63,7 @@ class NodeRegistry:
     Attributes:
         node_of: The node of each client.
         n: The samples of each client that was ever enrolled.
+        names: The names of the clients that have one.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class NodeRegistry:
         self.clients, self.shape, self.classes = federation.clients, list(federation.shape), federation.classes
         public, data = federation.public, federation.data
         self.public = pack({"x": data.x[public], "y": data.y[public]} if len(public) else {})
+        self.names = {i: name for i, name in enumerate(federation.client_names) if name != str(i)}
         self.node_of: dict[int, int] = {}
         self.n: dict[int, int] = {}
         self._claims: dict[int, set[int]] = {}  # the clients of each node that has enrolled, even if taken over since
@@ -92,6 +95,10 @@ class NodeRegistry:
         """The clients that may be drawn: all but those known to have no samples."""
         return np.array([i for i in range(self.clients) if self.n.get(i) != 0])
 
+    def name_of(self, client: int) -> str:
+        """Return what to call a client: its name, or its number if it has none."""
+        return self.names.get(client, str(client))
+
     def wait_for_nodes(self, settings: DeploymentSettings) -> None:
         """Wait for the nodes at the start of a run, as long as the settings allow."""
         expected = settings.nodes or self.clients
@@ -104,7 +111,7 @@ class NodeRegistry:
             self.update()
         missing = sorted(set(range(self.clients)) - self.node_of.keys())
         if missing:
-            log.warning("no node has the clients %s", ", ".join(map(str, missing[:20])))
+            log.warning("no node has the clients %s", ", ".join(map(self.name_of, missing[:20])))
 
     def wait_for_any(self, clients: Sequence[int], seconds: float) -> None:
         """Wait until one of these clients has a node, but not longer than this."""
@@ -198,9 +205,11 @@ class NodeRegistry:
             holder = self.node_of.get(client)
             if holder is not None and holder != node and holder not in self._silent:
                 self._too_early.add(node)
-                raise Refused(f"client {client} is already on node {holder}, which is connected")
+                raise Refused(f"client {self.name_of(client)} is already on node {holder}, which is connected")
         self.node_of |= dict.fromkeys(enrolment.clients, node)
         self.n |= dict(zip(enrolment.clients, enrolment.n, strict=True))
+        named = zip(enrolment.clients, enrolment.names, strict=False)
+        self.names |= {i: name for i, name in named if name != str(i)}
         self._claims[node] = set(enrolment.clients)
         self._too_early.discard(node)
         self._invitations.forget(node)
@@ -223,4 +232,22 @@ class NodeRegistry:
                 raise Refused(f"it claims {n} samples")
         for client in enrolment.clients:
             if self.owners.get(client, node) != node:
-                raise Refused(f"client {client} must be on node {self.owners[client]}")
+                raise Refused(f"client {self.name_of(client)} must be on node {self.owners[client]}")
+        self._check_names(enrolment)
+
+    def _check_names(self, enrolment: Enrolment) -> None:
+        """Refuse names that cannot be shown, that another client has, or that differ from what the server knows."""
+        if len(enrolment.names) not in (0, len(enrolment.clients)):
+            raise Refused(f"it has {len(enrolment.names)} names for {len(enrolment.clients)} clients")
+        given = dict(zip(enrolment.clients, enrolment.names, strict=False))
+        new = {i: name for i, name in given.items() if name != self.name_of(i)}
+        taken = Counter(
+            [self.name_of(i) for i in range(self.clients) if i not in new] + list(new.values()) if new else []
+        )
+        for client, name in new.items():
+            if (name,) != names_to_show([name]):
+                raise Refused(f"it calls client {client} by a name that is too long or cannot be printed")
+            if client in self.names:
+                raise Refused(f"it calls client {client} {name}, but its name is {self.names[client]}")
+            if taken[name] > 1:
+                raise Refused(f"it calls client {client} {name}, and another client has that name")

@@ -143,4 +143,5 @@ class RequestSender:
 
     def reasons(self) -> str:
         """Return why clients failed, some of them."""
-        return "; ".join(f"client {i}: {reason}" for i, reason in sorted(self.failures.items())[:REASONS_SHOWN])
+        shown = sorted(self.failures.items())[:REASONS_SHOWN]
+        return "; ".join(f"client {self.registry.name_of(i)}: {reason}" for i, reason in shown)

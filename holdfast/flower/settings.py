@@ -47,15 +47,15 @@ class DeploymentSettings(Named):
                 f"min_clients {self.min_clients} is larger than the cohort of {config.cohort_size}: lower "
                 "--min-clients, or raise --cohort"
             )
-        if self.nodes is not None and self.nodes > config.clients:
+        if self.nodes is not None and self.nodes > config.client_count:
             raise HoldfastError(
-                f"{self.nodes} nodes are more than the {config.clients} clients, and every node needs one: lower "
+                f"{self.nodes} nodes are more than the {config.client_count} clients, and every node needs one: lower "
                 "--nodes, or raise --clients"
             )
         for client in self.owner_of():
-            if client >= config.clients:
+            if client >= config.client_count:
                 raise HoldfastError(
-                    f"owners: there is no client {client} among {config.clients}: number them from 0, or raise "
+                    f"owners: there is no client {client} among {config.client_count}: number them from 0, or raise "
                     "--clients"
                 )
         if config.personal:

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.params import Named, param
+from holdfast.data.usual_split import GIVEN, USUAL_CLIENTS, USUAL_SPLIT
 from holdfast.method.lr_schedule import ConstantRate, ExponentialRate, LrSchedule, read_schedule
 
 # What a setting can be to the rest of the library. A setting states its roles where it is declared.
@@ -48,12 +49,18 @@ class Config(Named):
         roles=("federation", "place", "free", "node", "named data"),
         not_swept="make one comparison per data set",
     )
-    split: str = param(
-        "dirichlet(0.3)",
-        "how the data is split among the clients: iid, dirichlet(0.3), shards(2), ... or a sum of these",
-        roles=("federation", "headline", "named data"),
+    split: str | None = param(
+        None,
+        "how the data is split among the clients: iid, dirichlet(0.3), shards(2), ... or a sum of these; default: "
+        f"{GIVEN} for data that brings clients, else {USUAL_SPLIT}",
+        roles=("federation", "headline", "named data", "decided"),
     )
-    clients: int = param(20, "number of clients", low=1, roles=("federation", "headline"))
+    clients: int | None = param(
+        None,
+        f"number of clients; default: those that the data brings, else {USUAL_CLIENTS}",
+        low=1,
+        roles=("federation", "headline", "decided"),
+    )
     cohort: int | None = param(
         None, "clients per round; default: a quarter of all, from 2 to 10", low=1, roles=("cohort", "headline")
     )
@@ -109,10 +116,10 @@ class Config(Named):
     )
     split_seed: int | None = param(
         None,
-        "seed of the split and of all held-out data; default: seed",
+        "seed of the split, of its noise and of all held-out data; default: seed",
         low=0,
         high=2**32 - 1,
-        roles=("federation", "setup"),
+        roles=("federation", "decided", "setup"),
     )
     validation: float = param(
         0.0,
@@ -138,7 +145,10 @@ class Config(Named):
         choices=("none", "balanced"),
     )  # fmt: skip
     pos_weight: float | str | None = param(
-        None, "weight of positive labels in the loss of multilabel tasks", above=0, choices=("balanced",)
+        None,
+        "weight of positives in the loss: of labels, or of the second of two classes; balanced: negatives per positive",
+        above=0,
+        choices=("balanced",),
     )
     client_eval: bool = param(
         False, "score the model on every client's own test samples in every evaluated round", roles=("federation",)
@@ -230,26 +240,44 @@ class Config(Named):
         roles=("place", "free", "recorded"),
         not_swept="it is recorded",
     )
+    normalisation: str | None = param(
+        None,
+        "where the mean and standard deviation of inputs come from: published, federated, pooled or off",
+        roles=("place", "free", "recorded"),
+        not_swept="the data decides it",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cohort is not None and self.participation is not None:
             raise HoldfastError("cohort and participation cannot be used together: set one of them")
+        if self.class_weights != "none" and self.pos_weight is not None:
+            raise HoldfastError("class_weights and pos_weight cannot be used together: set one of them")
         if self.epochs is not None and self.steps is not None:
             raise HoldfastError("epochs and steps cannot be used together: set one of them")
         if read_schedule(self.lr_schedule) != ConstantRate() and self.lr_decay != 1:
             raise HoldfastError("lr_schedule and lr_decay cannot be used together: set one of them")
-        if self.cohort is not None and self.cohort > self.clients:
+        if self.cohort is not None and self.clients is not None and self.cohort > self.clients:
             raise HoldfastError(
                 f"cohort {self.cohort} is larger than the number of clients, {self.clients}: lower cohort"
             )
 
     @property
+    def client_count(self) -> int:
+        """The number of clients; the usual number until the data has decided."""
+        return USUAL_CLIENTS if self.clients is None else self.clients
+
+    @property
+    def deal_seed(self) -> int:
+        """The seed of the federation: of the split, its noise and all held-out data. All else follows ``seed``."""
+        return self.seed if self.split_seed is None else self.split_seed
+
+    @property
     def cohort_size(self) -> int:
         """The number of clients per round where it is fixed; its expectation under ``participation``."""
         if self.participation is not None:
-            return max(1, round(self.participation * self.clients))
-        return self.cohort or min(self.clients, max(2, min(10, self.clients // 4)))
+            return max(1, round(self.participation * self.client_count))
+        return self.cohort or min(self.client_count, max(2, min(10, self.client_count // 4)))
 
     @property
     def epoch_range(self) -> tuple[int, int]:
@@ -315,3 +343,13 @@ def changed_settings(config: Config, without: tuple[str, ...] = ()) -> dict[str,
         for f in fields(config)
         if f.name not in without and getattr(config, f.name) != f.default
     }
+
+
+def lasting_settings(config: Config, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return changed settings as all versions count them, for checksums and for names of folders.
+
+    What is usual for a split and for the number of clients was once their default. The seed of the split was the seed.
+    """
+    usual = {"split": USUAL_SPLIT, "clients": USUAL_CLIENTS, "split_seed": config.seed}
+    changed = changed_settings(config, without)
+    return {name: value for name, value in changed.items() if name not in usual or value != usual[name]}

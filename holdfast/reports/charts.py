@@ -316,7 +316,8 @@ def split(study: Study) -> list[Chart]:
         return []
     rows, what = study.classes, "class" if study.task == "classification" else "target"
     values: list[list[Number]] = [[client[c] for client in counts] for c in range(len(rows))]
-    columns = [str(i) for i in range(len(counts))]
+    names = study.split.names or []
+    columns = names if len(names) == len(counts) else [str(i) for i in range(len(counts))]
     return [
         HeatMap(
             "split",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.comparison.labels import slug
 from holdfast.comparison.study_schema import Study, StudyEntry
-from holdfast.comparison.tables import NEVER
+from holdfast.comparison.tables import NEVER, splits_of_seeds
 from holdfast.method.config import with_role
 from holdfast.method.config_text import setting_to_text
 from holdfast.reports import charts, formatting, static_charts
@@ -105,6 +105,8 @@ def split_text(study: Study) -> str:
     """Say which seed and which point of a sweep the split belongs to."""
     first, seeds = study.entries[0].settings, study.seeds
     point = [f"{name} {setting_to_text(first[name])}" for name in study.sweep if name in with_role("federation")]
-    which = ", ".join(point + ([f"seed {seeds[0]}"] if len(seeds) > 1 else []))
+    one = splits_of_seeds(study)[:1] != ["a split per seed"]
+    which = ", ".join(point + ([] if one else [f"seed {seeds[0]}"]))
     others = " Other points of the sweep have another split." if point else ""
-    return f"How the data is split among the clients{f' ({which})' if which else ''}.{others}"
+    first_words = f"How the data is split among the clients{f' ({which})' if which else ''}.{others}"
+    return " ".join([first_words, *(study.split.left_out or [])])

@@ -17,6 +17,7 @@ from holdfast.comparison.tables import (
     last_scores,
     leading,
     listed,
+    splits_of_seeds,
     swept,
     values_text,
 )
@@ -41,7 +42,7 @@ def facts(study: Study) -> list[str]:
     """Describe the setup in a few words."""
     model = [str(study.settings["model"])] if "model" in study.settings else []
     seeds = [f"{len(study.seeds)} seeds"] if len(study.seeds) > 1 else []
-    return [*federation(study.settings), *model, *rounds(study), *swept(study), *seeds]
+    return [*federation(study.settings), *model, *rounds(study), *swept(study), *seeds, *splits_of_seeds(study)]
 
 
 def rounds(study: Study) -> list[str]:

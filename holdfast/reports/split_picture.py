@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +24,9 @@ INK = ("#ffffff", "#d3e8ee", "#74b3c8", "#2a7391", "#0a2f45")
 ACCENT = "#d1603d"
 
 
-def record(deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = None) -> dict[str, Any]:
+def record(
+    deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = None, names: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return a split for JSON.
 
     Args:
@@ -31,12 +34,14 @@ def record(deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = None
         labels: The labels of all samples.
         classes: The number of classes.
         x: The samples, to measure how much the clients' features differ.
+        names: The names of the clients, if they have any.
 
     Returns:
         Its figures, and the samples per class of its first clients.
     """
     return {
         "figures": figures(deal, labels, classes, x),
+        "names": list(names[:COLUMNS]),
         "counts": deal.counts(labels, classes)[:COLUMNS].tolist(),
         "noise_sigma": [] if deal.noise is None else deal.noise.sigma[:COLUMNS].tolist(),
     }
@@ -45,7 +50,7 @@ def record(deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = None
 # ------------------------------------------------------------------------------------------------ terminal
 
 
-def terminal(deal: Deal, labels: np.ndarray, classes: int) -> RenderableType:
+def terminal(deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] = ()) -> RenderableType:
     """Return a shaded table of clients and classes, with the figures below it.
 
     Args:
@@ -53,6 +58,7 @@ def terminal(deal: Deal, labels: np.ndarray, classes: int) -> RenderableType:
         labels: The labels of all samples.
         classes: The number of classes. A few show their counts; many are one shade each, or several classes share a
             shade if they do not fit in a line.
+        names: The names of the clients, if they have any.
 
     Returns:
         A renderable for ``rich``.
@@ -78,7 +84,7 @@ def terminal(deal: Deal, labels: np.ndarray, classes: int) -> RenderableType:
         for count, d in zip(row, depth[i], strict=True):
             shade = f"{count or '·':>{width}}" if numbered else SHADES[int(np.ceil(d * (len(SHADES) - 1)))]
             cells.append(shade, style=_style(float(d)))
-        table.add_row(str(i), str(int(row.sum())), cells)
+        table.add_row(Text(names[i]) if names else str(i), str(int(row.sum())), cells)
     notes = [f"the first {ROWS} of {len(counts)} clients"] if len(counts) > ROWS else []
     notes += [f"each shade covers {group} classes"] if group > 1 else []
     below = [Text("; ".join(notes), "dim")] if notes else []
@@ -126,6 +132,7 @@ def png(
     path: Path | str,
     x: Tensor | None = None,
     title: str = "",
+    names: Sequence[str] = (),
 ) -> None:
     """Write the picture of a split: a heat map with client sizes, histograms, and images under feature noise.
 
@@ -136,6 +143,7 @@ def png(
         path: The file; its ending decides the format.
         x: The samples, to show images under feature noise.
         title: The heading.
+        names: The names of the clients, if they have any.
     """
     from matplotlib.figure import Figure
 
@@ -148,10 +156,10 @@ def png(
     top, middle, *rest = cast("list[SubFigure]", figure.subfigures(len(heights), 1, height_ratios=heights))
     below = "\n".join(lines(figures(deal, labels, classes)))
     top.suptitle(below, fontsize=8.5, color="#444444", x=0.01, ha="left")
-    _heat_map(top, counts, tall)
+    _heat_map(top, counts, tall, names)
     _histograms(middle, counts)
     if rest and x is not None:
-        _images(rest[0], deal, x)
+        _images(rest[0], deal, x, names)
     figure.savefig(path)
 
 
@@ -160,7 +168,7 @@ def _plain(ax: Axes) -> None:
     ax.tick_params(labelsize=8)
 
 
-def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float) -> None:
+def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float, names: Sequence[str]) -> None:
     """Draw the samples of every client (across) and class (down), with the client sizes above."""
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.ticker import MaxNLocator
@@ -186,7 +194,8 @@ def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float) -> None:
     heat.set_ylabel("class", fontsize=9)
     heat.tick_params(labelsize=8)
     if clients <= 30:
-        heat.set_xticks(np.arange(clients))
+        slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "parse_math": False} if names else {}
+        heat.set_xticks(np.arange(clients), list(names) or None, **slanted)
     if classes <= 26:
         heat.set_yticks(np.arange(classes))
     bar = figure.colorbar(image, ax=[sizes, heat], pad=0.01, aspect=30, ticks=MaxNLocator(8, integer=True))
@@ -216,7 +225,7 @@ def _histograms(figure: SubFigure, counts: np.ndarray) -> None:
         _plain(ax)
 
 
-def _images(figure: SubFigure, deal: Deal, x: Tensor, many: int = 8) -> None:
+def _images(figure: SubFigure, deal: Deal, x: Tensor, names: Sequence[str], many: int = 8) -> None:
     """Draw one sample of a few clients, as stored and as the client sees it, from the least noise to the most."""
     assert deal.noise is not None
     held = np.flatnonzero(deal.sizes)
@@ -233,6 +242,7 @@ def _images(figure: SubFigure, deal: Deal, x: Tensor, many: int = 8) -> None:
             ax.imshow(shown.numpy(), cmap="gray", vmin=0, vmax=1)
             ax.set(xticks=[], yticks=[])
     for ax, i in zip(axes[0], picked, strict=True):
-        ax.set_title(f"client {i}\nσ = {deal.noise.sigma[i]:.2g}", fontsize=8)
+        who = names[i] if names else f"client {i}"
+        ax.set_title(f"{who}\nσ = {deal.noise.sigma[i]:.2g}", fontsize=8, parse_math=False)
     axes[0][0].set_ylabel("stored", fontsize=9)
     axes[1][0].set_ylabel("seen", fontsize=9)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from holdfast.comparison.labels import slug
-from holdfast.method.config import Config, changed_settings, with_role
+from holdfast.method.config import Config, lasting_settings, with_role
 
 
 def run_name(config: Config) -> str:
@@ -24,4 +24,4 @@ def run_name(config: Config) -> str:
 
 def settings_of_run(config: Config) -> dict[str, Any]:
     """Return what is run, as far as it differs from the defaults; the seed and the place do not count."""
-    return changed_settings(config, without=("seed", *with_role("place")))
+    return lasting_settings(config, without=("seed", *with_role("place")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import ASIDE, naming, refuse_file, sync, write_atomically
 from holdfast.core.folder_lock import LOCK
-from holdfast.method.config import Config, changed_settings, with_role
+from holdfast.method.config import Config, lasting_settings, with_role
 from holdfast.method.config_text import config_to_toml, read_config
 from holdfast.runs.code_files import write_copies
 from holdfast.runs.history import read_history, to_line
@@ -95,6 +95,7 @@ class RunFolder:
 
         found: dict[str, Any] = {"classes": list(federation.strata_names)}
         if federation.clients <= LISTED:
+            found |= {"names": list(federation.client_names)} if federation.client_names else {}
             found["counts"] = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")
         facts = replace(facts_of(federation, net.module), frozen=frozen_checksum(net))
@@ -153,7 +154,7 @@ class RunFolder:
     # -- what a checkpoint covers ---------------------------------------------------------------------------
     def checksums(self, config: Config, rounds: int) -> dict[str, int]:
         """Return checksums of the settings that may not change and of the history after that many rounds."""
-        fixed = changed_settings(config, without=with_role("free", "extends"))
+        fixed = lasting_settings(config, without=(*with_role("free", "extends"), "split_seed"))  # see runs/resume.py
         lines = read_bytes(self.path / HISTORY).splitlines(keepends=True)[:rounds]
         return {
             "config": zlib.crc32(json.dumps(fixed, sort_keys=True).encode()),
@@ -224,6 +225,16 @@ class RunFolder:
 
         manifests = checkpoint.readable(self.checkpoint)
         return f"the last good round is {manifests[0].round if manifests else 0}"
+
+
+def stored_names(path: Path) -> Callable[[int], str]:
+    """Return what to call the clients of the run in a folder: by their names, or by their numbers."""
+    try:
+        names = json.loads((path / SPLIT).read_text(encoding="utf-8"))["names"]
+        known = dict(enumerate(map(str, names)))
+    except (OSError, ValueError, KeyError, TypeError):
+        return str
+    return lambda client: known.get(client, str(client))
 
 
 def read_bytes(path: Path) -> bytes:

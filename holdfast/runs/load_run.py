@@ -18,7 +18,7 @@ from holdfast.data.sources import load, sources
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import as_method
-from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.lookup import metric_named
 from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory
 from holdfast.models.net import Net
@@ -34,7 +34,7 @@ from holdfast.runs.model_facts import ModelFacts, facts_of, read_model_facts, st
 from holdfast.runs.run_files import CONFIG, HISTORY
 from holdfast.runs.run_result import Result
 from holdfast.runs.setup import arithmetic, fitted, pick_device, refuse_other_objects
-from holdfast.runs.summary_file import check_length, read_summary
+from holdfast.runs.summary_file import check_length, identity, read_summary
 from holdfast.training.evaluation import Score, evaluate, usual_metrics
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
@@ -69,18 +69,18 @@ def load_run(
         _check_model(place, facts, stored)
         check_frozen(place.path, stored, net)
     method = with_flag_parts(as_method(config.method), config)
-    server = Server(net, method, config.clients, config.server_lr)
+    server = Server(net, method, config.client_count, config.server_lr)
     done = checkpoint.load(place.checkpoint, server, None)
     if not done:
         raise HoldfastError(f"the run in {place.path} has no checkpoint, so it has no trained model: run it again")
     net = net.with_stats(server.stats)
     history, w = read_history(place.path / HISTORY, done), server.served()
-    metric = read_metric(config.metric, known.data.task)
+    metric = metric_named(located(config).metric or known.data.task.metrics[0])
     summary = _summary(place, config, history, metric, loss_of_guessing(method, known))
     score = _score(history, summary)
     if federation is not None:
         with arithmetic(config.precision):
-            usual = usual_metrics(known.data.task, config.metric)
+            usual = usual_metrics(known.data.task, metric if metric.installed() else None)
             score = evaluate(net, w, known.to(net.device, net.dtype), usual)
     return Result(config, history, summary, net, w, score, facts)
 
@@ -111,8 +111,8 @@ def _federation(
             f"the run in {place.path} was started from Python with its own data, {config.data}: use "
             "holdfast.load_run(folder, model=..., federation=...)"
         )
-    nobody = Deal(np.empty(0, np.int64), np.zeros(config.clients + 1, np.int64))
-    return Federation(data, nobody, config.split, config.seed, torch.empty(0, dtype=torch.int64))
+    nobody = Deal(np.empty(0, np.int64), np.zeros(config.client_count + 1, np.int64))
+    return Federation(data, nobody, str(config.split), config.deal_seed, torch.empty(0, dtype=torch.int64))
 
 
 def _check_kind(place: RunFolder, federation: Federation, stored: ModelFacts | None) -> None:
@@ -172,7 +172,7 @@ def _summary(
         summary = read_summary(place.path, REMEDY)
         check_length(place.path, len(history), summary, REMEDY)
         return summary | where
-    what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
+    what = identity(config)
     return what | summarize(history, metric, guessing) | where
 
 

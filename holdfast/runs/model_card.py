@@ -87,6 +87,8 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     if s.get("leaks_test_data"):
         rows.append(("warning", "the run LEAKS TEST DATA: its accuracy means nothing"))
     rows.append(("inputs", described_inputs(f)))
+    if f.encoding is not None:
+        rows.append(("columns", f"{', '.join(f.encoding.features)}; encoded as `encoding` in `model.json` says"))
     if f.mean:
         rows.append(("normalisation", "mean and standard deviation per channel or feature, in `model.json`"))
     rows.append(("classes", f"{len(f.classes)}: {', '.join(f.classes[:20])}{', ...' * (len(f.classes) > 20)}"))

@@ -16,10 +16,12 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
 from holdfast.core.notebook import shows_progress
 from holdfast.data.federation import Federation
+from holdfast.data.normalisation import FEDERATED
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
+from holdfast.metrics.lookup import metric_text
 from holdfast.models.factories import Factory
 from holdfast.runs import checkpoint
 from holdfast.runs.code_files import for_resume, recorded
@@ -30,14 +32,23 @@ from holdfast.runs.folder import RunFolder
 from holdfast.runs.frozen_weights import check_frozen
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
-from holdfast.runs.model_facts import facts_of, read_model_facts
+from holdfast.runs.model_facts import check_encoding, facts_of, read_model_facts
 from holdfast.runs.provenance import commit, made_here
 from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.run_options import RunOptions
 from holdfast.runs.run_result import Result
-from holdfast.runs.setup import OTHER_TRAINERS, MakeTrainer, arithmetic, prepare, settings_of_objects, trainer_for
+from holdfast.runs.setup import (
+    OTHER_TRAINERS,
+    MakeTrainer,
+    RunSetup,
+    arithmetic,
+    prepare,
+    settings_of_objects,
+    trainer_for,
+)
+from holdfast.runs.summary_file import identity
 from holdfast.runs.trackers import require, tracked
-from holdfast.training.evaluation import Score
+from holdfast.training.evaluation import Score, all_metrics, defined, floor
 from holdfast.training.personal import TUNED, personalise
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
@@ -74,17 +85,20 @@ def run(
         stop: Asked after every round; True ends the run, which can be resumed.
         trainer: Makes what trains the clients; by default it follows from the engine.
         progress: Whether to show a progress bar; by default only in a notebook.
-        settings: Any field of ``Config``.
+        settings: Any field of ``Config``. ``metric`` may also be a function of targets and predictions.
 
     Returns:
         The result.
     """
+    settings |= {"metric": metric_text(settings["metric"])} if "metric" in settings else {}
     options = RunOptions(RunFolder(Path(out)) if out is not None else None, resume, overwrite, on_start, on_round, stop)
     asked = settings | settings_of_objects(federation, model, settings)
     if options.resume and options.folder is not None:
         stored, asked = for_resume(options.folder.stored(), asked, options.folder.path)
+        if federation is not None and stored.split_seed is None:
+            asked.pop("split_seed")  # an earlier version did not record it
         import_parts(stored)
-        refuse_without_objects(stored, options.folder.path, federation, model, sum)
+        refuse_without_objects(stored, options.folder.path, federation, model, sum, asked.get("metric"))
         config = resumed_config(stored, asked, sum)
     else:
         config = recorded(Config().changed(**asked, **({} if sum is None else {"method": str(sum)})))
@@ -152,8 +166,18 @@ def carry_out(
     commit()  # now: the code may change while the run goes on
     with arithmetic(config.precision):
         setup = prepare(config, method, federation, model, options.path)
+        setup = _normalised_as_before(setup, options.path) if options.resume else setup
         with _reserved(options), (make_trainer or trainer_for(config.engine))(setup) as trainer:
-            return _play(trainer, options)
+            return _play(trainer, options, setup.federation)
+
+
+def _normalised_as_before(setup: RunSetup, path: Path | None) -> RunSetup:
+    """Return the setup of a run that is resumed, with the statistics from which it was trained so far."""
+    data, stored = setup.federation.data, read_model_facts(path) if path else None
+    if data.normalise != FEDERATED or stored is None or len(stored.mean) != len(data.mean):
+        return setup
+    data = replace(data, mean=tuple(stored.mean), std=tuple(stored.std))
+    return replace(setup, federation=replace(setup.federation, data=data))
 
 
 def _reserved(options: RunOptions) -> AbstractContextManager[object]:
@@ -165,8 +189,8 @@ def _reserved(options: RunOptions) -> AbstractContextManager[object]:
     return FolderLock(options.folder.path)
 
 
-def _play(trainer: Trainer, options: RunOptions) -> Result:
-    """Play the rounds that are left, and sum up."""
+def _play(trainer: Trainer, options: RunOptions, federation: Federation) -> Result:
+    """Play the rounds that are left, and sum up; ``federation`` has the clients' samples wherever they train."""
     config, folder = trainer.config, options.folder
     history = _open(trainer, options)
     options.on_start(trainer, len(history))
@@ -177,6 +201,8 @@ def _play(trainer: Trainer, options: RunOptions) -> Result:
     if finished and score is None:  # a run that was finished before
         score = trainer.evaluate()
     summary = _summary(trainer, history, folder) | {"stopped_early": early} | _by_class(score)
+    if finished:
+        summary |= _last_scores(trainer, federation)
     if config.personal and finished and isinstance(trainer, Simulation):
         tuning = with_flag_parts(TUNED[config.personal_what], config).with_optimiser_of(trainer.method)
         summary |= personalise(trainer, tuning)
@@ -196,7 +222,9 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
         folder.describe(trainer.federation, trainer.net)
         return []
     folder.check_covered(trainer.config)
-    check_frozen(folder.path, read_model_facts(folder.path), trainer.net)
+    stored = read_model_facts(folder.path)
+    check_frozen(folder.path, stored, trainer.net)
+    check_encoding(folder.path, stored, trainer.federation)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
     if not folder.described:  # the run was killed before it was, or an earlier version started it
@@ -210,17 +238,20 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
     for t in range(len(history) + 1, config.rounds + 1):
         if stopped(history, trainer.metric, config.stop_after):
             break
-        started = time.perf_counter()
+        started, names = time.perf_counter(), trainer.federation.client_names
         record = trainer.play(t)
         if config.evaluates(t):
             score, judged = trainer.evaluate(), trainer.validate()
-            record = replace(record, test=dict(score.values), validation=dict(judged.values) if judged else {})
+            validation = defined(judged.values) if judged else {}
+            record = replace(record, test=defined(score.values), validation=validation)
         else:
             score = None
         record = replace(record, seconds=time.perf_counter() - started)
         history.append(record)
         stopping = options.stop() or stopped(history, trainer.metric, config.stop_after)
         if folder is not None:
+            if trainer.federation.client_names != names:
+                folder.describe(trainer.federation, trainer.net)
             folder.append(record)
             if t % config.checkpoint_every == 0 or t == config.rounds or stopping:
                 covered = folder.checksums(config, t)
@@ -234,12 +265,19 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
 def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | None) -> dict[str, Any]:
     """Sum up the run; one that was finished before keeps the place and date of its making."""
     config = trainer.config
-    what = {"method": config.method, "data": config.data, "split": config.split, "seed": config.seed}
-    what |= {"task": str(trainer.federation.data.task.name)}
+    what = identity(config) | {"task": str(trainer.federation.data.task.name)}
     what |= folder.made() if folder and folder.finished else made_here(trainer.net.device)
     leak = {"leaks_test_data": True} if trainer.federation.leaks else {}
     guessing = loss_of_guessing(trainer.method, trainer.federation)
     return what | leak | summarize(history, trainer.metric, guessing) | {"out": str(folder.path) if folder else None}
+
+
+def _last_scores(trainer: Trainer, federation: Federation) -> dict[str, dict[str, float | None]]:
+    """Return the scores of the last model by every metric, and those of a model without inputs, for the summary."""
+    metrics = all_metrics(trainer.metrics, federation.data.task)
+    score = trainer.evaluate(metrics)
+    lowest = floor(federation, [m for m in metrics if m.name in score.values])
+    return {"final_scores": defined(score.values), "floor": defined(lowest)}
 
 
 def _by_class(score: Score | None) -> dict[str, list[float | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,13 @@ class RunProgress:
         self.state = ""  # the last scores
         self.speed: float | None = None
         self.losses: list[float | None] = []
+        self.name_of: Callable[[int], str] = str  # what to call a client
         self.guessing: float | None = None
 
     def start(self, trainer: Trainer, done: int, out: Path | None = None) -> None:
         """Describe the run; ``done`` rounds of it are in the folder ``out``, if it has one."""
         self.guessing = loss_of_guessing(trainer.method, trainer.federation)
+        self.name_of = trainer.federation.name_of
         self.resume(read_history(out / HISTORY, done) if done and out else [])
         self.begin(describe(trainer), done, trainer.config.rounds)
 
@@ -83,7 +85,7 @@ class RunProgress:
         if self.cell is not None:
             self.cell.show(self.bar.get_renderable())
         if record.skipped:
-            who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(str, record.skipped))}"
+            who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(self.name_of, record.skipped))}"
             self.console.print(
                 f"round {record.round}: skipped the update of {who}, which is not finite", highlight=False
             )
@@ -91,7 +93,9 @@ class RunProgress:
         if exploded(self.losses, self.guessing) == record.round:
             self.console.print(explanation(record.round), highlight=False, soft_wrap=True)
         for client, why in record.failed.items():
-            self.console.print(f"round {record.round}: no update from client {client}: {why}", highlight=False)
+            self.console.print(
+                f"round {record.round}: no update from client {self.name_of(client)}: {why}", highlight=False
+            )
 
 
 def describe(trainer: Trainer) -> str:
@@ -99,10 +103,11 @@ def describe(trainer: Trainer) -> str:
     config, fed, net = trainer.config, trainer.federation, trainer.net
     empty = fed.clients - len(trainer.occupied)
     without = f" ({empty} without samples)" if empty else ""
+    seed = f" with split seed {fed.seed}" if fed.seed != config.seed else ""
     count, unit = (config.steps, "step") if config.steps else (config.epochs or config.passes, "epoch")
     work = f"{count} local {unit}{'s' * (count != 1)}"
     return (
-        f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients{without}, "
+        f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients{without}{seed}, "
         f"{config.cohort_size} per round, {work} with batches of {config.batch}\n"
         f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {trainer.engine_name}: "
         f"{trainer.engine_reason}"

@@ -16,12 +16,14 @@ from torch.utils._pytree import tree_map
 from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
+from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.sources import load
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
 from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
@@ -40,6 +42,7 @@ class RunSetup:
     net: Net
     path: Path | None = None  # the run's folder
     factory: Factory | None = None  # makes the network, where the user has passed such a function or class
+    metric: Metric | None = None  # what the run goes by; None: what its config names
 
 
 MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
@@ -50,7 +53,7 @@ OTHER_TRAINERS = {"flower": "holdfast.flower:ray_trainer"}
 
 def simulate(setup: RunSetup) -> AbstractContextManager[Trainer]:
     """Train all clients in this process."""
-    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net))
+    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric))
 
 
 def trainer_for(engine: str) -> MakeTrainer:
@@ -83,9 +86,10 @@ def prepare(
     """
     federation = deal(config) if federation is None else federation
     method, federation, net = check_together(config, method, federation, model)
-    config = decided(config, federation, net)
+    config = decided(with_federation(config, federation), federation, net)
     factory = None if isinstance(model, nn.Module) else model
-    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory)
+    metric = read_metric(located(config).metric, federation.data.task)
+    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory, metric)
 
 
 def prepare_simulation(
@@ -93,18 +97,27 @@ def prepare_simulation(
 ) -> Simulation:
     """Build the simulation that a config describes, to play its rounds by hand."""
     setup = prepare(config, method, federation, model)
-    return Simulation(setup.config, setup.method, setup.federation, setup.net)
+    return Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
+
+
+def read_data(config: Config) -> DataSet:
+    """Read the data set that a config names."""
+    return load(located(config).data, Path(config.data_dir) if config.data_dir else None)
 
 
 def deal(config: Config, data: DataSet | None = None) -> Federation:
     """Build the federation that a config describes; ``data`` replaces the data set that it names."""
-    if data is None:
-        data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
-    c = config
+    data, c = read_data(config) if data is None else data, config
     return federate(
-        data, c.split, c.clients, c.seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
+        data, c.split, c.clients, c.deal_seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
         c.task,
     )  # fmt: skip
+
+
+def with_federation(config: Config, federation: Federation) -> Config:
+    """Return the config with what its federation decides, as far as it was left open."""
+    found = {"split": federation.split, "clients": federation.clients, "split_seed": federation.seed}
+    return config.changed(**found, normalisation=federation.normalisation)
 
 
 def check_together(
@@ -116,12 +129,14 @@ def check_together(
         The method with the parts that flags stand for, the federation with samples as the network takes them, and the
         network on its device.
     """
+    config = with_federation(config, federation)
     method = checked(with_flag_parts(method, config))
     config.schedule.check(config.rounds)
     if config.cohort is not None and config.cohort > federation.clients:
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
+    federation = with_loss_weights(federation, config.class_weights, config.pos_weight)
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
@@ -132,7 +147,7 @@ def check_together(
 
 def check_choices(config: Config, method: Method, federation: Federation) -> None:
     """Raise an error for a metric that does not fit the task, and for early stopping where it cannot work."""
-    read_metric(config.metric, federation.data.task)
+    read_metric(located(config).metric, federation.data.task)
     if config.stop_after is None:
         return
     if federation.validation is None:
@@ -221,6 +236,7 @@ def settings_of_objects(
             if name in with_role("federation") and name != "seed":
                 raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass it to federate()")
         found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
+        found |= {"split_seed": federation.seed}
     if model is not None:
         found |= {"model": model if isinstance(model, str) else model_name(model)}
     return found

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
 from holdfast.core.typed_json import JsonMismatch, from_json
+from holdfast.method.config import Config
 from holdfast.runs.run_files import HISTORY, SUMMARY
 
 
@@ -50,6 +51,14 @@ class SummaryFigures:
 
 
 OLD_NAMES = {"final_accuracy": "final", "best_accuracy": "best", "last5_accuracy": "last5"}  # of earlier versions
+
+
+def identity(config: Config) -> dict[str, Any]:
+    """Return what a summary says about the run itself."""
+    names = ("method", "data", "split", "clients", "normalisation", "seed")
+    return {name: getattr(config, name) for name in names} | {"split_seed": config.deal_seed}
+
+
 CHECKSUM = "checksum"  # of all other figures; older versions wrote none
 
 

@@ -47,6 +47,7 @@ from holdfast.comparison.sweep_edges import edges
 from holdfast.comparison.tables import federation
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
+from holdfast.data.sources import load
 from holdfast.engines.batches import BatchPlan
 from holdfast.method.config import FIELDS, Config
 from holdfast.method.method import as_method
@@ -516,7 +517,7 @@ def test_swept_settings_are_reported_as_swept_and_not_by_their_defaults():
     ],
 )
 def test_the_federation_is_described_as_far_as_all_runs_share_it(settings: dict, sweep: dict, words: list[str]):
-    common = make_plan(ComparisonRequest(["fedavg"], settings, sweep=sweep)).settings()
+    common = make_plan(ComparisonRequest(["fedavg"], settings, sweep=sweep)).decided(load("digits")).settings()
     assert federation(common) == words
     assert not common.keys() & sweep.keys()
 

@@ -101,7 +101,7 @@ def test_names_that_are_not_one_data_set() -> None:
         load("minst")
     with pytest.raises(HoldfastError, match="is a sum"):
         load("mnist+digits")
-    with pytest.raises(HoldfastError, match="published, computed, off"):
+    with pytest.raises(HoldfastError, match="published, federated, pooled, off"):
         load("mnist(normalise=always)")
     with pytest.raises(HoldfastError, match="folder: path is missing"):
         load("folder")
@@ -226,7 +226,8 @@ def test_a_folder_with_train_and_test(tmp_path: Path) -> None:
         for name in ("dog", "cat"):
             write_images(tmp_path / part / name, n)
     (tmp_path / "train" / "cat" / "notes.txt").write_text("not an image")
-    data = load(f"folder('{tmp_path}')")
+    assert (load(f"folder('{tmp_path}')").mean, load(f"folder('{tmp_path}')").normalise) == ((), "federated")
+    data = load(f"folder('{tmp_path}', normalise=pooled)")
     assert data.classes == ("cat", "dog")
     assert data.x.shape == (6, 3, 4, 5)
     assert data.y.tolist() == [0, 0, 0, 1, 1, 1]
@@ -295,7 +296,7 @@ def cifar_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_real_images_as_a_folder_and_as_batches_agree(cifar_images: Path, tmp_path: Path) -> None:
-    data = load(f"folder('{cifar_images}')")
+    data = load(f"folder('{cifar_images}', normalise=pooled)")
     assert data.x.shape == (200, 3, 32, 32)
     assert torch.bincount(data.test_y).tolist() == [4] * 10
     assert data.classes[0] == "airplane"

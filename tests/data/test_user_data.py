@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from helpers.exact_errors import raises_exactly
 from holdfast.core.errors import HoldfastError
+from holdfast.data.federation import federate
 from holdfast.data.prepare import moments
 from holdfast.data.user_arrays import from_arrays, from_clients
 from holdfast.data.user_datasets import from_dataset, from_huggingface
@@ -26,7 +27,7 @@ def test_arrays_tensors_and_lists_give_the_same() -> None:
     x = RNG.normal(size=(20, 3))
     kinds = [(x, LABELS), (torch.from_numpy(x), torch.from_numpy(LABELS)), (x.tolist(), LABELS.tolist())]
     for given in (*kinds, (x.astype(">f8")[::-1][::-1], LABELS.astype(np.uint16)[:, None])):
-        data = from_arrays(*given)
+        data = from_arrays(*given, normalise="pooled")
         assert (data.x.dtype, data.y.dtype) == (torch.float32, torch.int64)
         assert torch.equal(data.x, from_arrays(x, LABELS).x)
         assert torch.equal(data.y, from_arrays(x, LABELS).y)
@@ -297,7 +298,7 @@ def test_inputs_keep_their_type_and_shape() -> None:
     y = np.arange(20) % 2
     series = from_arrays(RNG.normal(size=(20, 12, 4)), y)
     assert series.x.shape == (16, 12, 4)
-    assert len(series.mean) == 1
+    assert len(federate(series, "iid", 2).data.mean) == 1
     tokens = from_arrays(np.arange(100).reshape(20, 5), y)
     assert tokens.x.dtype == torch.int64
     assert from_arrays(np.zeros((20, 2, 3, 4, 5)), y).x.shape == (16, 2, 3, 4, 5)

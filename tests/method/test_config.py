@@ -63,7 +63,7 @@ def test_every_setting_says_what_it_is(name: str):
         ({"lr": 0}, "lr.*above 0.*0"), ({"lr": True}, "lr.*true"), ({"lr": None}, "lr.*none"), ({"lr": "1"}, "lr"),
         ({"rounds": 2.5}, "rounds.*2.5"), ({"rounds": True}, "rounds"), ({"seed": -1}, "seed"), ({"model": 3}, "model"),
         ({"engine": "fast"}, "engine.*auto, loop, vector.*fast"), ({"augment": 1}, "augment"),
-        ({"cohort": 3, "participation": 0.5}, "cohort and participation"), ({"cohort": 21}, "21.*20"),
+        ({"cohort": 3, "participation": 0.5}, "cohort and participation"), ({"cohort": 21, "clients": 20}, "21.*20"),
         ({"clients": 3, "cohort": 4}, "4.*3"), ({"participation": 1.01}, "participation.*1.01"),
     ],
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,8 +12,9 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
 from holdfast.data.dataset import DataSet
 from holdfast.data.formats.images import Labelled, class_folders, class_names, labelled_images
+from holdfast.data.normalisation import FEDERATED
 from holdfast.data.prepare import hold_out_test
-from holdfast.data.source import Source, decoded_once
+from holdfast.data.source import Source, decoded_once, normalise_param, with_statistics
 from holdfast.data.sources._labelled import decode_labelled
 
 
@@ -21,7 +22,7 @@ from holdfast.data.sources._labelled import decode_labelled
 class ImageFolder(Source):
     """Any folder of images: ``path/{train,test}/<class>/*.png``, or ``path/<class>/*.png``.
 
-    Without a test folder, a fixed share of every class is held out. The normalisation is computed.
+    Without a test folder, a fixed share of every class is held out.
     """
 
     name: ClassVar[str] = "folder"
@@ -30,6 +31,7 @@ class ImageFolder(Source):
     size: int = param(0, "scale every image to size x size; 0 if all have the same size", low=0, high=4096)
     grey: bool = param(False, "one grey channel instead of three colour channels")
     test: float = param(0.2, "share of every class to hold out if there is no test folder", above=0, below=1)
+    normalise: str = normalise_param(FEDERATED)
 
     def place(self, data_dir: Path) -> Path:
         return Path(self.path).expanduser()
@@ -59,7 +61,9 @@ class ImageFolder(Source):
     def load(self, data_dir: Path) -> DataSet:
         train, test, names = self.parts(data_dir)
         files = [file for file, _ in train + test]
-        return decoded_once(str(self), files, lambda: self._decode(train, test, names))
+        key = str(replace(self, normalise=FEDERATED))  # the cache has the pooled statistics, whatever is chosen
+        data = decoded_once(key, files, lambda: self._decode(train, test, names))
+        return with_statistics(data, self.normalise, (), ())
 
     def _decode(self, train: Labelled, test: Labelled, names: list[str]) -> DataSet:
         channels = 1 if self.grey else 3

@@ -15,6 +15,7 @@ class Given(OwnerSplit):
     """Every group of the data is a client, in the order of the group numbers."""
 
     name = "given"
+    by_groups = True
 
     def owners(self, groups: np.ndarray | None, samples: int, clients: int) -> np.ndarray:
         if groups is None:
