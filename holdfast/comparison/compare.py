@@ -28,8 +28,9 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
-from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.lookup import metric_text, read_metric
 from holdfast.models.factories import Factory
+from holdfast.runs.code_files import located
 from holdfast.runs.folder import LISTED, folder_for
 from holdfast.runs.setup import model_name, refuse_other_objects
 
@@ -122,9 +123,13 @@ def compare(
     if isinstance(data, Federation):
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
     from_python = python_objects(data, model)
+    metric = settings.get("metric")
+    if metric is not None and not isinstance(metric, str):
+        own = {"metric": str(metric_text(metric))}
+        settings, from_python = settings | own, from_python | own
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
     execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light)
-    objects = {what.removesuffix(" factory"): name for what, name in from_python.items()}
+    objects = {what.removesuffix(" factory"): name for what, name in from_python.items() if what != "metric"}
     common = settings | named | objects
     request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
     executor = Executor(data if isinstance(data, DataSet) else None, None if isinstance(model, str) else model)
@@ -170,7 +175,7 @@ def run_plan(
     tasks = plan.tasks(folder.path)
     for task in tasks[: len(plan.entries)]:
         executor.check(task)
-    facts = facts_of(executor.federation(tasks[0].config), plan.config.metric)
+    facts = facts_of(executor.federation(tasks[0].config), located(plan.config).metric)
     check_targets(plan.execution.targets, facts.measured)
     if watch is not None:
         watch.metric = facts.measured

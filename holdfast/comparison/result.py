@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,7 @@ from holdfast.comparison.study_schema import (
 )
 from holdfast.runs.explosion import exploded
 from holdfast.runs.provenance import MADE
-
-FLOORS = {"classification": "majority class", "regression": "mean"}  # what ignores the inputs, by task
+from holdfast.tasks.lookup import tasks
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,14 @@ def measured(runs: Sequence[StoredRun], metric: MetricFacts) -> dict[str, Any]:
     return {
         **vars(metric),
         "chosen_on": "validation" if chosen == {"validation"} else "test",
-        "floor": Floor(FLOORS.get(metric.task, "floor"), spread(floors).mean or 0.0) if floors else None,
+        "floor": Floor(floor_name(metric.task), statistics.fmean(floors)) if floors else None,
     }
+
+
+def floor_name(task: str) -> str:
+    """Return what the floor of a task predicts; a task of the user's may not be known here."""
+    known = tasks()
+    return known[task].floor if task in known else "floor"
 
 
 def targets_of(rows: Sequence[EntryRuns], metric: MetricFacts) -> list[float]:
@@ -199,7 +205,7 @@ def explosions(runs: Sequence[StoredRun]) -> list[ExplodedRun]:
 
 def validation(runs: Sequence[StoredRun], metric: MetricFacts) -> Spread | None:
     """Return the last score of every finished run on validation data; None without such data."""
-    lasts = [[line["validation"][metric.metric] for line in run.history if line["validation"]] for run in runs]
+    lasts = [[line["validation"].get(metric.metric) for line in run.history if line["validation"]] for run in runs]
     known = [scores[-1] if scores and run.summary else None for run, scores in zip(runs, lasts, strict=True)]
     return spread(known) if any(lasts) else None
 

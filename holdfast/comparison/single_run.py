@@ -35,7 +35,7 @@ def study_of_run(folder: Path) -> Study:
     """Read the run in a folder, finished or as far as it is."""
     config = RunFolder(folder).stored()
     run = read_any_run(folder, config)
-    metric = metric_of_run(run)
+    metric = metric_of_run(run, config)
     targets = targets_of_run(run, metric)
     facts = read_facts(folder / SPLIT) if (folder / SPLIT).exists() else DataFacts([], None)
     by_class = run.get("accuracy_by_class") or []
@@ -56,9 +56,10 @@ def study_of_run(folder: Path) -> Study:
     return checked_classes(study, folder / SPLIT, WRITE_AGAIN)
 
 
-def metric_of_run(run: StoredRun) -> MetricFacts:
-    """Return what a run goes by, as its summary says."""
-    return metric_facts(metric_named(run.summary["metric"]), run.summary.get("task", MetricFacts.task))
+def metric_of_run(run: StoredRun, config: Config) -> MetricFacts:
+    """Return what a run goes by."""
+    metric = metric_named(config.metric or run.summary["metric"])
+    return metric_facts(metric, run.summary.get("task", MetricFacts.task))
 
 
 def targets_of_run(run: StoredRun, metric: MetricFacts) -> list[float]:

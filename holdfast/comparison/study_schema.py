@@ -50,7 +50,7 @@ class MetricFacts:
         >>> MetricFacts("balanced_accuracy").spoken, MetricFacts("macro_f1").spoken, MetricFacts("rmse").spoken
         ('balanced accuracy', 'macro F1', 'RMSE')
         """
-        words = re.split("[-_]", self.metric)
+        words = [self.metric] if ":" in self.metric else re.split("[-_]", self.metric)  # a function in a file
         return " ".join(word.upper() if word in ACRONYMS else word for word in words)
 
 

@@ -51,9 +51,11 @@ MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
 OTHER_TRAINERS = {"flower": "holdfast.flower:ray_trainer"}
 
 
-def simulate(setup: RunSetup) -> AbstractContextManager[Trainer]:
+@contextmanager
+def simulate(setup: RunSetup) -> Iterator[Trainer]:
     """Train all clients in this process."""
-    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric))
+    with suitable_threads(setup.net):
+        yield Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
 
 
 def trainer_for(engine: str) -> MakeTrainer:
