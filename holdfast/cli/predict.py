@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 @click.command("predict")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--data", type=click.Path(path_type=Path), required=True,
-              help="samples: a .npy, .npz, .csv or .parquet file, an image, or a folder of images")  # fmt: skip
+              help="samples: a .npy, .npz, .csv or .parquet file, a .txt file with a text per line, an image, or a folder "
+              "of images")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="CSV file to write  [default: standard output]")
 def command(run: Path, data: Path, out: Path | None) -> None:
     """Predict the classes of new samples with the model in the folder RUN, finished or not.
 
     Samples are raw, as the training data was: the model scales and normalises them as in training. Rows of a table are
-    encoded as in training; their columns may be in any order. The answer has a
-    line per sample: its number or file, the predicted class, and the probability of every class.
+    encoded as in training; their columns may be in any order. The answer has a line per sample: its number or file, the
+    predicted class, and the probability of every class. For texts the class is the character or token that comes next.
     """
     from holdfast.core.files import write_atomically
     from holdfast.data.sample_files import read_samples
@@ -32,7 +33,8 @@ def command(run: Path, data: Path, out: Path | None) -> None:
 
     result = load_run(run)
     x, names = read_samples(data, tuple(result.facts.inputs[0].shape), result.facts.encoding is not None)
-    text = as_csv(names, result.predict_proba(x), result.classes)
+    found = result.predict_proba(x)
+    text = as_csv(names, found[:, -1] if found.ndim == 3 else found, result.classes)  # of tokens: what comes next
     if out is None:
         click.echo(text, nl=False)
         return

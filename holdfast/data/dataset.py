@@ -9,6 +9,7 @@ from torch import Tensor
 from holdfast.data.normalisation import FEDERATED, OFF, PUBLISHED
 from holdfast.data.packed_inputs import InputField
 from holdfast.data.table_encoding import TableEncoding
+from holdfast.data.vocabulary import Vocabulary
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.task import Task
 
@@ -36,6 +37,7 @@ class DataSet:
         clients: The names of the clients, by the numbers in ``groups``; empty: they have none.
         test_groups: The client of every test sample, if it is known.
         encoding: How the columns of a table became ``x``, if the data set was made of one.
+        vocabulary: The tokens that inputs are made of, if they are texts.
     """
 
     name: str
@@ -52,6 +54,7 @@ class DataSet:
     clients: tuple[str, ...] = ()
     test_groups: Tensor | None = None
     encoding: TableEncoding | None = None
+    vocabulary: Vocabulary | None = None
     normalise: str = PUBLISHED
 
     @property

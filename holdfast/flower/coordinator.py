@@ -36,6 +36,7 @@ from holdfast.flower.transport import Transport
 from holdfast.flower.upload_shapes import UploadShapes
 from holdfast.method.part import Part
 from holdfast.models.batchnorm import STATISTICS
+from holdfast.runs.checkpoint import OWN_STATE
 from holdfast.runs.setup import RunSetup
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score
@@ -43,7 +44,6 @@ from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 
 log = logging.getLogger("holdfast")
-OWN_STATE = "flower"  # the name of the coordinator's own state in a checkpoint, beside the parts' states
 SURVEYED = 16  # clients summed at a time, as in simulation
 
 
