@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from holdfast.data.user_arrays import from_arrays, from_clients
     from holdfast.data.user_datasets import from_dataset, from_huggingface
     from holdfast.data.user_leaf import from_leaf
-    from holdfast.data.user_text import from_text
     from holdfast.data.user_tables import from_csv, from_dataframe, from_parquet
+    from holdfast.data.user_text import from_text
     from holdfast.method.config import Config
     from holdfast.method.method import Method
     from holdfast.method.part import Client, Part, Round, Tensors, Trip

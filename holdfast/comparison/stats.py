@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.comparison.score_text import ScoreText
 from holdfast.comparison.study_schema import MetricFacts, PairedDifference, Spread, StudyEntry
 
 CONFIDENCE = 0.95
@@ -77,19 +78,25 @@ def verdict(difference: PairedDifference | None, higher_is_better: bool = True) 
 def leaders(entries: Sequence[StudyEntry], metric: MetricFacts) -> list[StudyEntry]:
     """Return the entry with the best mean final score, and after it those that tie with it.
 
-    An entry ties if its mean is the same, or if the paired 95% interval of its difference from the best includes 0.
+    An entry ties if tables show the same mean, or if the paired 95% interval of its difference from the best includes 0.
     """
     scored = [e for e in entries if e.scores.final.mean is not None]
     top = metric.best(mean for e in scored if (mean := e.scores.final.mean) is not None)
     first = next((e for e in scored if e.scores.final.mean == top), None)
     if first is None:
         return []
-    return [first, *(e for e in scored if e is not first and ties(e.scores.final, first.scores.final))]
+    return [first, *(e for e in scored if e is not first and ties(e.scores.final, first.scores.final, metric))]
 
 
-def ties(one: Spread, other: Spread) -> bool:
-    """Tell whether two means are the same, or no difference is seen between them, seed by seed."""
-    return one.mean == other.mean or verdict(paired(one.values, other.values)) == NOT_SEEN
+def ties(one: Spread, other: Spread, metric: MetricFacts = ACCURACY) -> bool:
+    """Tell whether two means are shown as the same, or no difference is seen between them, seed by seed."""
+    return same_mean(one, other, metric) or verdict(paired(one.values, other.values)) == NOT_SEEN
+
+
+def same_mean(one: Spread, other: Spread, metric: MetricFacts) -> bool:
+    """Tell whether tables show two means as the same number."""
+    text = ScoreText(metric.percent)
+    return one.mean is not None and text.value(one.mean) == text.value(other.mean)
 
 
 def without_warm_up(seconds: Sequence[float]) -> list[float]:

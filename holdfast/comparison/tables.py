@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.score_text import NONE, ScoreText
-from holdfast.comparison.stats import ACCURACY, leaders
+from holdfast.comparison.stats import ACCURACY, leaders, same_mean
 from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.sweep_edges import edges
 from holdfast.data.usual_split import GIVEN
@@ -43,7 +43,7 @@ CLOCK = (
     "first round counts as the median of its others if it took longer."
 )
 RATIOS = "κ and ρ are means of each seed's ratio, not ratios of the means."
-TIE = "their means are the same, or the 95% interval of their paired difference includes 0."
+TIE = "their means are shown as the same, or the 95% interval of their paired difference includes 0."
 DESCRIBED = (*with_role("headline", "cohort"), "split_seed")  # settings described in other words
 MANY_FROM = 5  # differences from which ``MANY`` is worth a note
 
@@ -188,13 +188,15 @@ def candidates(study: Study) -> list[StudyEntry]:
 
 def best_point_lines(study: Study) -> list[str]:
     """Name the best point of every method that has several, and the points with the same mean."""
-    lines = []
+    lines, metric = [], study.goes_by
     for method, label in (study.best_points or {}).items():
         points = [e for e in study.entries if e.method == method]
         if len(points) == 1:
             continue
         best = next(e for e in points if e.label == label)
-        same = [e.label for e in points if e is not best and e.scores.chosen_by.mean == best.scores.chosen_by.mean]
+        same = [
+            e.label for e in points if e is not best and same_mean(e.scores.chosen_by, best.scores.chosen_by, metric)
+        ]
         lines.append(f"best point of {method}: {label}" + (f", with the same mean as {listed(same)}" if same else ""))
     return lines
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
 from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.sources import load
+from holdfast.engines.threads import suitable_threads
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked

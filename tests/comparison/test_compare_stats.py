@@ -67,7 +67,13 @@ def test_means_over_seeds():
 
 def test_what_it_takes_to_reach_a_target():
     history = [
-        {"round": t, "test": {} if a is None else {"accuracy": a}, "seconds": 0.5, "upload_bytes": 3, "download_bytes": 4}
+        {
+            "round": t,
+            "test": {} if a is None else {"accuracy": a},
+            "seconds": 0.5,
+            "upload_bytes": 3,
+            "download_bytes": 4,
+        }
         for t, a in enumerate([0.1, None, 0.7, 0.6, 0.9], start=1)
     ]
     assert reach(history, 0.7) == (3, 1.5, 21)

@@ -95,3 +95,25 @@ def write(folder: Path, made: dict[str, Any]) -> Path:
 
 
 EVIL = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">\'"&$x$'
+
+
+def errors(labels: tuple[str, ...] = LABELS[:2], seeds: int = 3, rounds: int = 8, **other: Any) -> dict[str, Any]:
+    """A comparison of a regression by RMSE: curves that fall, with validation data and a floor."""
+    made = study(labels, seeds, rounds, drift=False) | {
+        "metric": "rmse", "higher_is_better": False, "percent": False, "task": "regression", "chosen_on": "validation",
+        "floor": {"name": "mean", "value": 24.5}, "targets": [12.0, 8.0],
+    }  # fmt: skip
+    for e in made["entries"]:
+        fall = 30 - 28 * np.array(e["curves"]["test"])
+        e["curves"] |= {"test": fall.tolist(), "validation": (fall + 0.1).tolist()}
+        e["scores"] = {
+            "final": spread(fall[:, -1]), "best": spread(fall.min(1)), "last5": spread(fall[:, -5:].mean(1)),
+            "validation": spread(fall[:, -1] + 0.1),
+        }  # fmt: skip
+        e["targets"] = [to_target(-fall, -goal) | {"target": goal} for goal in (12.0, 8.0)]
+        for name in ("kappa", "rho", "by_class"):
+            del e[name]
+    for e in made["entries"][1:]:
+        gaps = np.subtract(e["scores"]["final"]["values"], made["entries"][0]["scores"]["final"]["values"])
+        e["difference"]["mean"] = float(gaps.mean())
+    return made | other
