@@ -78,7 +78,8 @@ def verdict(difference: PairedDifference | None, higher_is_better: bool = True) 
 def leaders(entries: Sequence[StudyEntry], metric: MetricFacts) -> list[StudyEntry]:
     """Return the entry with the best mean final score, and after it those that tie with it.
 
-    An entry ties if tables show the same mean, or if the paired 95% interval of its difference from the best includes 0.
+    An entry ties if tables show the same mean, or if the paired 95% interval of its difference from the best has 0 in
+    it.
     """
     scored = [e for e in entries if e.scores.final.mean is not None]
     top = metric.best(mean for e in scored if (mean := e.scores.final.mean) is not None)
