@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.data.sources import load
     from holdfast.data.user_arrays import from_arrays, from_clients
     from holdfast.data.user_datasets import from_dataset, from_huggingface
+    from holdfast.data.user_tables import from_csv, from_dataframe, from_parquet
     from holdfast.method.config import Config
     from holdfast.method.method import Method
     from holdfast.method.part import Client, Part, Round, Tensors, Trip
@@ -42,6 +43,7 @@ _HOMES = {
     "holdfast.data.sources": ("load",),
     "holdfast.data.user_arrays": ("from_arrays", "from_clients"),
     "holdfast.data.user_datasets": ("from_dataset", "from_huggingface"),
+    "holdfast.data.user_tables": ("from_csv", "from_dataframe", "from_parquet"),
     "holdfast.core.errors": ("HoldfastError",),
     "holdfast.method.method": ("Method",),
     "holdfast.models.groupnorm": ("to_groupnorm",),
@@ -62,9 +64,9 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
     "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
-    "DataSet", "from_arrays", "from_clients", "from_dataset", "from_huggingface", "Method", "Part", "param", "Client",
-    "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel",
-    "Regression", "NextToken", "HoldfastError",
+    "DataSet", "from_arrays", "from_clients", "from_dataset", "from_huggingface", "from_csv", "from_parquet",
+    "from_dataframe", "Method", "Part", "param", "Client", "Batch", "Round", "Trip", "Tensors", "Net", "Out",
+    "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken", "HoldfastError",
 ]  # fmt: skip
 
 

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 @click.command("predict")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--data", type=click.Path(path_type=Path), required=True,
-              help="samples: a .npy, .npz or .csv file of numbers, an image, or a folder of images")  # fmt: skip
+              help="samples: a .npy, .npz, .csv or .parquet file, an image, or a folder of images")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="CSV file to write  [default: standard output]")
 def command(run: Path, data: Path, out: Path | None) -> None:
     """Predict the classes of new samples with the model in the folder RUN, finished or not.
 
-    Samples are raw, as the training data was: the model scales and normalises them as in training. The answer has a
+    Samples are raw, as the training data was: the model scales and normalises them as in training. Rows of a table are
+    encoded as in training; their columns may be in any order. The answer has a
     line per sample: its number or file, the predicted class, and the probability of every class.
     """
     from holdfast.core.files import write_atomically
@@ -30,7 +31,7 @@ def command(run: Path, data: Path, out: Path | None) -> None:
     from holdfast.runs.load_run import load_run
 
     result = load_run(run)
-    x, names = read_samples(data, tuple(result.facts.inputs[0].shape))
+    x, names = read_samples(data, tuple(result.facts.inputs[0].shape), result.facts.encoding is not None)
     text = as_csv(names, result.predict_proba(x), result.classes)
     if out is None:
         click.echo(text, nl=False)

@@ -81,6 +81,7 @@ def command(
 
 def show(result: Result, progress: RunProgress) -> None:
     """Print the end of a run."""
+    from holdfast.cli.score_table import score_lines
     from holdfast.runs.run_progress import explosion, over_clients, where
 
     s = result.summary
@@ -94,6 +95,8 @@ def show(result: Result, progress: RunProgress) -> None:
             highlight=False,
             soft_wrap=True,
         )
+    for line in score_lines(s, result.task.floor):
+        progress.console.print(line, highlight=False, soft_wrap=True, markup=False)
     if "personal_accuracy" in s:
         progress.console.print(
             f"after fine-tuning at each client: accuracy {s['personal_accuracy']:.4f} on its own mix of "

@@ -144,6 +144,10 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
             raise HoldfastError(f"{who} must be valid UTF-8, not {shortened(ascii(value))}: choose another name")
         if isinstance(value, str) and (not f.metadata.get("choices") or value in f.metadata["choices"]):
             return value
+    elif kind.startswith("tuple[str"):
+        value = (value,) if isinstance(value, str) else value
+        if isinstance(value, (tuple, list)) and all(isinstance(v, str) and is_utf8(v) for v in value):
+            return tuple(value)
     elif kind.startswith("tuple"):
         value = (value,) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
         if isinstance(value, (tuple, list)) and all(isinstance(v, (int, float)) and within(f, v) for v in value):
@@ -158,6 +162,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         "str": "",
     }
     base = kind.split(" |")[0].split("[")[0]
+    noun |= {"tuple": "a word or a list of words"} if kind.startswith("tuple[str") else {}
     bounds = limits(f)
     joined = " of " if noun.get(base) and bounds.startswith(("at least", "at most")) else " "
     what = f"{noun.get(base, base)}{joined}{bounds}".strip() or "a word"

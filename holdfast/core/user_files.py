@@ -24,7 +24,7 @@ from holdfast.core.params import one
 MODULES = "holdfast_file_"  # how the modules of these files are called in this process
 LIBRARY = str(Path(__file__).parents[1])
 REFERENCE = re.compile(r"""\s*(?P<file>[^'"()]+\.py)\s*:\s*(?P<call>\S.*)""", re.DOTALL)
-EXAMPLES = {"model": "build", "data set": "load"}
+EXAMPLES = {"model": "build", "data set": "load", "metric": "score"}
 NAME = re.compile(r"[\w-]+\.py")
 
 

@@ -131,9 +131,9 @@ def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tupl
 
 
 def labels(what: str, values: Any) -> Tensor:
-    """Convert and check labels: int64 [n], at least 0."""
+    """Convert and check labels: int64 [n], at least 0; False and True are 0 and 1."""
     array = _column(what, values)
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "biu":
         raise HoldfastError(f"{what} must be integers 0, 1, 2, ..., not {array.dtype}; convert them first")
     if len(array) and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
         raise HoldfastError(
@@ -147,18 +147,61 @@ def are_strings(values: Any) -> bool:
     return _column("y", values).dtype.kind == "U"
 
 
-def _column(what: str, values: Any) -> np.ndarray:
-    """Return one value per sample; the shape [n, 1] that some libraries produce is accepted too."""
+def are_booleans(values: Any) -> bool:
+    """Tell whether labels are booleans: the classes False and True."""
+    return _column("y", values).dtype.kind == "b"
+
+
+def is_missing(value: object) -> bool:
+    """Tell whether a value stands for nothing: None, NaN, or what pandas puts in its place."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
+def target_array(what: str, values: Any) -> np.ndarray:
+    """Return targets or groups as an array; objects, as pandas has them, become strings, booleans or numbers."""
     try:
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError as error:
         raise HoldfastError(
             f"{what} must be one value per sample, but its entries differ in shape; give a flat list"
         ) from error
+    if array.dtype.kind not in "OTf" or array.ndim == 0:
+        return array
+    _refuse_missing(what, array)
+    return array if array.dtype.kind == "f" else _of_one_type(what, array.reshape(-1)).reshape(array.shape)
+
+
+def _column(what: str, values: Any) -> np.ndarray:
+    """Return one value per sample; the shape [n, 1] that some libraries produce is accepted too."""
+    array = target_array(what, values)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or array.dtype.kind not in "biufU":
         raise HoldfastError(
             f"{what} must be one value per sample, not {array.dtype} {list(array.shape)}; give a flat list"
         )
+    return array
+
+
+def _refuse_missing(what: str, array: np.ndarray) -> None:
+    rows = array.reshape(len(array), -1) if len(array) else array
+    missing = np.isnan(rows) if array.dtype.kind == "f" else np.vectorize(is_missing, otypes=[bool])(rows)
+    if missing.any():
+        i = int(missing.any(1).argmax())
+        raise HoldfastError(f"{what} has no value in sample {i}; fill it in, or leave the sample out")
+
+
+def _of_one_type(what: str, array: np.ndarray) -> np.ndarray:
+    """Return objects, as pandas stores texts and truths, as an array of strings, booleans or numbers."""
+    values = array.tolist()
+    for kinds, dtype in (((str,), str), ((bool, np.bool_), bool), ((int, float, np.number), None)):
+        fits = [isinstance(v, kinds) and (bool in kinds or not isinstance(v, bool)) for v in values]
+        if all(fits):
+            return np.array(values, dtype)
+        if any(fits):
+            other = values[fits.index(False)]
+            one = values[fits.index(True)]
+            raise HoldfastError(f"{what} has both {one!r} and {other!r}; give values of one type")
     return array

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from holdfast.data.normalisation import FEDERATED, OFF, PUBLISHED
 from holdfast.data.packed_inputs import InputField
+from holdfast.data.table_encoding import TableEncoding
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.task import Task
 
@@ -34,6 +35,7 @@ class DataSet:
         task: What is predicted.
         clients: The names of the clients, by the numbers in ``groups``; empty: they have none.
         test_groups: The client of every test sample, if it is known.
+        encoding: How the columns of a table became ``x``, if the data set was made of one.
     """
 
     name: str
@@ -49,6 +51,7 @@ class DataSet:
     task: Task = field(default_factory=Classification)
     clients: tuple[str, ...] = ()
     test_groups: Tensor | None = None
+    encoding: TableEncoding | None = None
     normalise: str = PUBLISHED
 
     @property

@@ -11,26 +11,32 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.data.formats.images import ENDINGS, decode_images, image_files
+from holdfast.data.table_files import read_table
 
 
-def read_samples(path: Path, shape: tuple[int, ...]) -> tuple[Any, list[str]]:
+def read_samples(path: Path, shape: tuple[int, ...], rows: bool = False) -> tuple[Any, list[str]]:
     """Read samples from a file, or from a folder of images.
 
     Args:
-        path: A ``.npy``, ``.npz`` or ``.csv`` file, an image, or a folder with images.
+        path: A ``.npy``, ``.npz``, ``.csv`` or ``.parquet`` file, an image, or a folder with images.
         shape: The shape of one sample; images get its number of channels.
+        rows: Whether ``.csv`` and ``.parquet`` files hold raw rows of a table with named columns, not rows of numbers.
 
     Returns:
-        The samples, as an array or as a dictionary of arrays, and the name of each: its file or its number.
+        The samples, as an array, a dictionary of arrays or a table, and the name of each: its file or its number.
     """
     ending = path.suffix.lower()
     if path.is_dir() or ending in ENDINGS:
         return _images(path, shape)
-    if ending not in READERS:
-        known = "a .npy, .npz or .csv file, an image, or a folder of images"
+    table = rows and ending in TABLES
+    if ending not in READERS and not table:
+        known = f"a .npy, .npz{', .csv or .parquet' if rows else ' or .csv'} file, an image, or a folder of images"
         raise HoldfastError(f"{path} is not a file of samples that Holdfast reads: give {known}")
     if not path.is_file():
         raise HoldfastError(f"{path} does not exist: check --data")
+    if table:
+        found = read_table(path)
+        return found, [str(number) for number in range(found.rows)]
     x = READERS[ending](path)
     first = next(iter(x.values())) if isinstance(x, dict) else x
     return x, [str(number) for number in range(len(first) if first.ndim else 0)]
@@ -107,4 +113,5 @@ def _is_number(text: str) -> bool:
     return True
 
 
+TABLES = (".csv", ".parquet")
 READERS: dict[str, Callable[[Path], Any]] = {".npy": _array, ".npz": _arrays, ".csv": _table}

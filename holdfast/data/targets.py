@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.arrays import number_array
+from holdfast.data.arrays import number_array, target_array
 from holdfast.data.dataset import DataSet
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.lookup import read_task
@@ -36,10 +36,7 @@ def task_of(task: str | Task | None, y: Any, x: Tensor) -> Task:
     """
     if task is not None:
         return read_task(task) if isinstance(task, str) else task
-    try:
-        array = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-    except ValueError:  # entries of different shapes, which are refused where they are read
-        return Classification()
+    array = target_array("y", y)
     kind, columns = array.dtype.kind, array.shape[1] if array.ndim == 2 else 1
     if array.ndim > 2 or kind not in "biuf" or (columns == 1 and kind in "biu"):
         return Classification()
@@ -87,7 +84,7 @@ def stored_targets(what: str, y: Any, task: Task) -> Tensor:
     Returns:
         Labels and numbers as float32 [n, outputs], tokens as int64 [n, length].
     """
-    array = y.detach().cpu().numpy() if isinstance(y, Tensor) else number_array(what, y)
+    array = number_array(what, target_array(what, y))
     if task.targets in (NUMBERS, LABELS):
         array = array.reshape(len(array), -1) if array.ndim < 2 else array
         return torch.from_numpy(np.ascontiguousarray(array, np.float32))

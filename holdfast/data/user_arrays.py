@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.arrays import are_strings, labels, numbered, samples
+from holdfast.data.arrays import are_booleans, are_strings, labels, numbered, samples, target_array
 from holdfast.data.dataset import DataSet
 from holdfast.data.given_clients import check_names
 from holdfast.data.normalisation import CHOICES, FEDERATED, OFF, POOLED, PUBLISHED
@@ -48,8 +48,8 @@ def from_arrays(
         x: Inputs of any shape [n, ...]: images [n, channels, height, width], rows [n, features], tokens [n, length],
             or several arrays: a dictionary by the names of ``forward``'s arguments, or a tuple in their order. Your own
             module gets them in this shape, and integers as integers if it takes them; a named network gets numbers.
-        y: Targets: a class per sample, as integers from 0 or strings; numbers to predict; 0 or 1 for each of several
-            labels, [n, labels]; or the next token at every position, [n, length].
+        y: Targets: a class per sample, as integers from 0, strings or booleans; numbers to predict; 0 or 1 for each of
+            several labels, [n, labels]; or the next token at every position, [n, length].
         test_x: Test inputs; without them a fixed share of every class is held out.
         test_y: Test targets.
         groups: The client of every training sample, for data that is already federated.
@@ -125,7 +125,8 @@ def from_clients(
             part = samples(f"x of client {who}", x, channels)
             check_alike(f"x of client {who}", (part, ()), "the first", (xs[0] if xs else part, ()))
             xs.append(part)
-            ys.append(np.asarray(y).reshape(len(x)))
+            targets = target_array(f"y of client {who}", y)
+            ys.append(targets.reshape(len(x)) if targets.size == len(x) else targets)
             groups += [number] * len(x)
     if not xs:
         raise HoldfastError("no client has a sample; give at least one")
@@ -167,6 +168,7 @@ def _classes(y: Any, test_y: Any, classes: Sequence[str] | None) -> tuple[Tensor
         ids, names = numbered("y", y, classes)
         held = numbered("test_y", test_y, names)[0] if len(test_y) else ids[:0]
         return ids, held, names
+    classes = ("False", "True") if classes is None and are_booleans(y) else classes
     ids = labels("y", y)
     held = labels("test_y", test_y) if len(test_y) else ids[:0]
     high = int(torch.cat([ids, held]).max()) if len(ids) + len(held) else 0

@@ -93,7 +93,7 @@ class Coordinator(Trainer):
                 "own data: add --client-eval"
             )
         federation = setup.federation.only((), server=True)
-        super().__init__(config, method, federation, net)
+        super().__init__(config, method, federation, net, setup.metric)
         self.engine_name, self.engine_reason = "flower", "Flower's nodes train the clients"
         self.settings, self.transport = settings, Transport(grid, settings.timeout)
         self.clients, self.occupied = StateRounds(method, net), np.arange(federation.clients)

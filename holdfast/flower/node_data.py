@@ -16,6 +16,7 @@ from holdfast.data.arrays import labels
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, read_augmentations, refuse_bad_samples
 from holdfast.data.given_clients import check_names, names_to_show
+from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.normalisation import FEDERATED, OFF, PUBLISHED
 from holdfast.data.prepare import channelled
 from holdfast.data.splits import Deal
@@ -36,7 +37,7 @@ SPLIT_BY_NODES = "nodes"  # the name of the split when each node brings its own 
 @lru_cache(maxsize=1)
 def split_data(config: Config) -> Federation:
     """Return the federation of a data set by name; every machine of the run computes the same one."""
-    return deal_data(config)
+    return with_loss_weights(deal_data(config), config.class_weights, config.pos_weight)
 
 
 def node_federation(
@@ -222,7 +223,7 @@ def _split_by_nodes(data: DataSet, deal: Deal, config: Config, held: HeldOut) ->
     private, shared = read_augmentations(data, config.augment, config.augment_public)
     data = replace(data, y=data.task.scaled(data.y), test_y=data.task.scaled(data.test_y))
     nobody = Deal(np.arange(0), np.zeros_like(deal.offsets))
-    return Federation(
+    federation = Federation(
         data,
         deal,
         SPLIT_BY_NODES,
@@ -234,6 +235,7 @@ def _split_by_nodes(data: DataSet, deal: Deal, config: Config, held: HeldOut) ->
         client_test=nobody if held.client_test else None,
         held_out=held,
     )
+    return with_loss_weights(federation, config.class_weights, config.pos_weight)
 
 
 def clients_of(config: Config, node_config: Mapping[str, Any]) -> list[int]:

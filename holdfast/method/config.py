@@ -140,7 +140,10 @@ class Config(Named):
         choices=("none", "balanced"),
     )  # fmt: skip
     pos_weight: float | str | None = param(
-        None, "weight of positive labels in the loss of multilabel tasks", above=0, choices=("balanced",)
+        None,
+        "weight of positives in the loss: of labels, or of the second of two classes; balanced: negatives per positive",
+        above=0,
+        choices=("balanced",),
     )
     client_eval: bool = param(
         False, "score the model on every client's own test samples in every evaluated round", roles=("federation",)
@@ -243,6 +246,8 @@ class Config(Named):
         super().__post_init__()
         if self.cohort is not None and self.participation is not None:
             raise HoldfastError("cohort and participation cannot be used together: set one of them")
+        if self.class_weights != "none" and self.pos_weight is not None:
+            raise HoldfastError("class_weights and pos_weight cannot be used together: set one of them")
         if self.epochs is not None and self.steps is not None:
             raise HoldfastError("epochs and steps cannot be used together: set one of them")
         if read_schedule(self.lr_schedule) != ConstantRate() and self.lr_decay != 1:

@@ -47,6 +47,18 @@ class Predictions:
         assert self.outputs is not None
         return self.task.probabilities(self.outputs)
 
+    @property
+    def predicted(self) -> Tensor:
+        """The class of every sample, or 0 and 1 for every label."""
+        assert self.outputs is not None
+        return self.task.predictions(self.outputs)
+
+    @property
+    def width(self) -> int:
+        """The number of the network's outputs."""
+        assert self.outputs is not None
+        return self.outputs.shape[1]
+
     def rows(self, chosen: Tensor | slice) -> Predictions:
         """Return some of the items."""
         outputs, hit = (None if t is None else t[chosen] for t in (self.outputs, self.hit))

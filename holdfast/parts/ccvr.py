@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from holdfast.core import rng
+from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
 from holdfast.method.part import Client, Part, Round, Tensors
+
+if TYPE_CHECKING:
+    from holdfast.data.federation import Federation
+    from holdfast.method.config import Config
+    from holdfast.method.method import Method
+    from holdfast.models.net import Net
 
 OWN = 0xCC  # keeps this part's keys apart from those of other parts
 EPS = torch.finfo(torch.float64).eps
@@ -56,6 +63,10 @@ class Ccvr(Part):
     @property
     def needs(self) -> tuple[str, ...]:
         return ("head", "classes")
+
+    def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
+        if federation.weight is not None:
+            raise HoldfastError("ccvr refits the head without weights: leave out class_weights and pos_weight, or ccvr")
 
     def due(self, round: int, rounds: int) -> bool:
         return round == rounds or (self.every > 0 and round % self.every == 0)

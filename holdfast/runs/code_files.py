@@ -1,4 +1,4 @@
-"""The user's files of code that a run names: in ``model``, ``data`` and ``imports``.
+"""The user's files of code that a run names: in ``model``, ``data``, ``metric`` and ``imports``.
 
 A config names a file by its name alone, ``net.py:build``; its setting ``files`` says where the file is and what its
 checksum was when the run was started. So a run means the same wherever its files are moved to. A file is executed from
@@ -18,7 +18,8 @@ from holdfast.core.user_files import checksum, file_name, file_reference, read_s
 from holdfast.method.config import Config
 from holdfast.runs.run_files import COPIES
 
-FUNCTIONS = {"model": "model", "data": "data set"}  # settings that may name a function in a file, and what it makes
+# Settings that may name a function in a file, and what it makes or is.
+FUNCTIONS = {"model": "model", "data": "data set", "metric": "metric"}
 NAMING = (*FUNCTIONS, "imports")  # settings that may name files
 
 
@@ -107,7 +108,7 @@ def for_resume(stored: Config, asked: Mapping[str, Any], folder: Path) -> tuple[
         if file.name not in given and (not path.is_absolute() or path.resolve().is_relative_to(folder.resolve())):
             raise HoldfastError(
                 f"the run in {folder} wants to execute {path}, which is part of that folder: if you trust it, name it "
-                "with --model, --data or --import"
+                "with --model, --data, --metric or --import"
             )
     return _with_files(stored, {}, known.values()), values
 
@@ -187,7 +188,7 @@ def _check(file: CodeFile, remedy: str) -> None:
     """Refuse a file that is not there or has another content; ``remedy`` completes "has changed"."""
     path = Path(file.path)
     if not path.is_file():
-        setting = "its new place with --model, --data or --import"
+        setting = "its new place with --model, --data, --metric or --import"
         raise HoldfastError(f"{path} is missing, which the run was started with: restore it, or give {setting}")
     if checksum(read_source(path)) != file.checksum:
         raise HoldfastError(f"{path} {'differs' if remedy.startswith('from') else 'has changed'} {remedy}")

@@ -18,7 +18,7 @@ from holdfast.data.sources import load, sources
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import as_method
-from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.lookup import metric_named
 from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory
 from holdfast.models.net import Net
@@ -76,12 +76,12 @@ def load_run(
         raise HoldfastError(f"the run in {place.path} has no checkpoint, so it has no trained model: run it again")
     net = net.with_stats(server.stats)
     history, w = read_history(place.path / HISTORY, done), server.served()
-    metric = read_metric(config.metric, known.data.task)
+    metric = metric_named(located(config).metric or known.data.task.metrics[0])
     summary = _summary(place, config, history, metric, loss_of_guessing(method, known))
     score = _score(history, summary)
     if federation is not None:
         with arithmetic(config.precision):
-            usual = usual_metrics(known.data.task, config.metric)
+            usual = usual_metrics(known.data.task, metric if metric.installed() else None)
             score = evaluate(net, w, known.to(net.device, net.dtype), usual)
     table = read_client_table(place.path) if place.finished else None
     return Result(config, history, summary, net, w, score, facts, table)

@@ -87,6 +87,8 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     if s.get("leaks_test_data"):
         rows.append(("warning", "the run LEAKS TEST DATA: its accuracy means nothing"))
     rows.append(("inputs", described_inputs(f)))
+    if f.encoding is not None:
+        rows.append(("columns", f"{', '.join(f.encoding.features)}; encoded as `encoding` in `model.json` says"))
     if f.mean:
         origin = f"{c.normalisation}: " if c.normalisation else ""
         rows.append(("normalisation", f"{origin}mean and standard deviation per channel or feature, in `model.json`"))

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.typed_json import JsonMismatch, from_json, to_json
+from holdfast.core.typed_json import OMIT_NONE, JsonMismatch, from_json, to_json
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.packed_inputs import InputField, pack
+from holdfast.data.table_encoding import TableEncoding
 from holdfast.runs.run_files import MODEL_FACTS
 from holdfast.tasks.lookup import read_task
 
@@ -57,6 +58,7 @@ class ModelFacts:
         frozen: The checksum of what is not trained, in a run's folder; None: it is not known.
         task: What the model predicts.
         positions: The axes of an output between samples and outputs, as of a text.
+        encoding: How the columns of a table become the inputs, if the data set was made of one.
         format: The format of ``model.json``.
     """
 
@@ -69,6 +71,7 @@ class ModelFacts:
     frozen: str | None = None
     task: str = "classification"
     positions: list[int] = field(default_factory=list)
+    encoding: TableEncoding | None = field(default=None, metadata=OMIT_NONE)
     format: int = FORMAT
 
 
@@ -79,7 +82,9 @@ def facts_of(federation: Federation, module: nn.Module) -> ModelFacts:
     mean, std = ([], []) if federation.tokens else (list(data.mean), list(data.std))
     state = {name: list(t.shape) for name, t in module.state_dict().items() if isinstance(t, Tensor)}
     task, positions = str(data.task), list(data.task.positions(data.y))
-    return ModelFacts(form, inputs, mean, std, list(data.classes), state, task=task, positions=positions)
+    return ModelFacts(
+        form, inputs, mean, std, list(data.classes), state, task=task, positions=positions, encoding=data.encoding
+    )
 
 
 def _inputs(federation: Federation) -> tuple[str, list[InputFacts]]:
@@ -104,8 +109,9 @@ def stand_in(facts: ModelFacts, name: str) -> DataSet:
         names = [i.name for i in facts.inputs]
         x, fields = pack(name, dict(zip(names, tensors, strict=True)) if facts.form == DICT else tensors)
     return DataSet(
-        name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std), fields=fields, task=task
-    )
+        name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std), fields=fields, task=task,
+        encoding=facts.encoding,
+    )  # fmt: skip
 
 
 def to_text(facts: ModelFacts) -> str:
@@ -132,6 +138,21 @@ def read_model_facts(folder: Path) -> ModelFacts | None:
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise HoldfastError(f"{path} is damaged, it is not valid JSON: {remedy}") from error
     return facts
+
+
+def check_encoding(folder: Path, stored: ModelFacts | None, federation: Federation) -> None:
+    """Refuse to resume a run whose table would be encoded in another way than when it was started.
+
+    Args:
+        folder: The run's folder.
+        stored: The facts that are stored there, if any.
+        federation: The clients and their data, as they are read now.
+    """
+    if stored is not None and stored.encoding != federation.data.encoding:
+        raise HoldfastError(
+            f"the table of the run in {folder} has changed since the run was started: restore it, or start over with "
+            "--overwrite"
+        )
 
 
 def _check(facts: ModelFacts) -> None:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import from_numpy, number_array
+from holdfast.data.table import Table, frame_table, is_frame
+from holdfast.data.table_encoding import encode
 from holdfast.runs.model_facts import DICT, TENSOR, InputFacts, ModelFacts
 
 BRIGHTEST = 1.5  # of pixels in [0, 1], with room for what scaling an image may add
@@ -23,12 +25,15 @@ def stored_inputs(x: Any, facts: ModelFacts) -> list[Tensor]:
     from 0 to 255 are pixels as well, and other numbers are pixels in [0, 1].
 
     Args:
-        x: Samples: an array, a tensor or a list, or a tuple or dictionary of these if the model takes several.
+        x: Samples: an array, a tensor or a list, or a tuple or dictionary of these if the model takes several. A model
+            that was trained on a table also takes raw rows, in a table or a pandas frame.
         facts: What the model was trained on.
 
     Returns:
         The tensors of the samples, in the order of ``facts.inputs``.
     """
+    if facts.encoding is not None and (is_frame(x) or isinstance(x, Table)):
+        x = encode(x if isinstance(x, Table) else frame_table("the frame", x), facts.encoding)
     if facts.form == TENSOR:
         return [_stored("x", _single(x), facts.inputs[0])]
     found = [_stored(f"x[{name!r}]", v, i) for name, v, i in _pieces(x, facts)]

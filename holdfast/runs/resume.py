@@ -19,6 +19,8 @@ from holdfast.method.config_text import setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part, parts
 from holdfast.method.recipes import RECIPES
+from holdfast.metrics.lookup import metric_named
+from holdfast.metrics.own_function import OwnFunction
 from holdfast.models.zoo import models
 
 
@@ -84,7 +86,12 @@ def resumed_config(stored: Config, asked: Mapping[str, Any], method: str | Part 
 
 
 def refuse_without_objects(
-    stored: Config, folder: Path, federation: object, model: object, method: str | Part | Method | None
+    stored: Config,
+    folder: Path,
+    federation: object,
+    model: object,
+    method: str | Part | Method | None,
+    metric: str | None = None,
 ) -> None:
     """Refuse to resume a run that was started with Python objects, unless they are given again.
 
@@ -94,12 +101,16 @@ def refuse_without_objects(
         federation: The federation that is given now, if any.
         model: The model that is given now, if any.
         method: The method that is given now, if any.
+        metric: The metric that is given now, if any.
     """
     lacking = {}
     if federation is None and not file_reference(stored.data, "data set") and unknown_name(stored.data, sources()):
         lacking["federation="] = f"the data {stored.data}"
     if model is None and not file_reference(stored.model, "model") and unknown_name(stored.model, models()):
         lacking["model="] = f"the model {stored.model}"
+    known = None if stored.metric is None else metric_named(stored.metric)
+    if metric is None and isinstance(known, OwnFunction) and known.source is None:
+        lacking["metric="] = f"the metric {known.label}"
     if method is None or isinstance(method, str):
         own = [call.name for call in parse(stored.method) if call.name not in {**parts(), **RECIPES}]
         lacking |= {"the method": f"the part {own[0]}"} if own else {}

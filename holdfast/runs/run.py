@@ -22,6 +22,7 @@ from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
+from holdfast.metrics.lookup import metric_text
 from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory
 from holdfast.runs import checkpoint
@@ -34,7 +35,7 @@ from holdfast.runs.folder import RunFolder
 from holdfast.runs.frozen_weights import check_frozen
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
-from holdfast.runs.model_facts import facts_of, read_model_facts
+from holdfast.runs.model_facts import check_encoding, facts_of, read_model_facts
 from holdfast.runs.provenance import commit, made_here
 from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.run_options import RunOptions
@@ -52,7 +53,7 @@ from holdfast.runs.summary_file import identity
 from holdfast.runs.trackers import require, tracked
 from holdfast.tasks.lookup import read_task
 from holdfast.training.client_scores import ClientScores, spread_of
-from holdfast.training.evaluation import Score
+from holdfast.training.evaluation import Score, all_metrics, defined, floor
 from holdfast.training.personal import TUNED, personalise
 from holdfast.training.round import Evaluation, Trainer
 from holdfast.training.round_record import RoundRecord
@@ -89,11 +90,12 @@ def run(
         stop: Asked after every round; True ends the run, which can be resumed.
         trainer: Makes what trains the clients; by default it follows from the engine.
         progress: Whether to show a progress bar; by default only in a notebook.
-        settings: Any field of ``Config``.
+        settings: Any field of ``Config``. ``metric`` may also be a function of targets and predictions.
 
     Returns:
         The result.
     """
+    settings |= {"metric": metric_text(settings["metric"])} if "metric" in settings else {}
     options = RunOptions(RunFolder(Path(out)) if out is not None else None, resume, overwrite, on_start, on_round, stop)
     asked = settings | settings_of_objects(federation, model, settings)
     if options.resume and options.folder is not None:
@@ -101,7 +103,7 @@ def run(
         if federation is not None and stored.split_seed is None:
             asked.pop("split_seed")  # an earlier version did not record it
         import_parts(stored)
-        refuse_without_objects(stored, options.folder.path, federation, model, sum)
+        refuse_without_objects(stored, options.folder.path, federation, model, sum, asked.get("metric"))
         config = resumed_config(stored, asked, sum)
     else:
         config = recorded(Config().changed(**asked, **({} if sum is None else {"method": str(sum)})))
@@ -171,7 +173,7 @@ def carry_out(
         setup = prepare(config, method, federation, model, options.path)
         setup = _normalised_as_before(setup, options.path) if options.resume else setup
         with _reserved(options), (make_trainer or trainer_for(config.engine))(setup) as trainer:
-            return _play(trainer, options)
+            return _play(trainer, options, setup.federation)
 
 
 def _normalised_as_before(setup: RunSetup, path: Path | None) -> RunSetup:
@@ -197,8 +199,8 @@ def _reserved(options: RunOptions) -> AbstractContextManager[object]:
     return FolderLock(options.folder.path)
 
 
-def _play(trainer: Trainer, options: RunOptions) -> Result:
-    """Play the rounds that are left, and sum up."""
+def _play(trainer: Trainer, options: RunOptions, federation: Federation) -> Result:
+    """Play the rounds that are left, and sum up; ``federation`` has the clients' samples wherever they train."""
     config, folder = trainer.config, options.folder
     history = _open(trainer, options)
     options.on_start(trainer, len(history))
@@ -211,6 +213,8 @@ def _play(trainer: Trainer, options: RunOptions) -> Result:
     score = found.test if found else None
     summary = _summary(trainer, history, folder) | {"stopped_early": early} | _by_class(score)
     personal: dict[int, float] = {}
+    if finished:
+        summary |= _last_scores(trainer, federation, found)
     if config.personal and finished and isinstance(trainer, Simulation):
         tuning = with_flag_parts(TUNED[config.personal_what], config).with_optimiser_of(trainer.method)
         copies = personalise(trainer, tuning)
@@ -247,7 +251,9 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
         folder.describe(trainer.federation, trainer.net)
         return []
     folder.check_covered(trainer.config)
-    check_frozen(folder.path, read_model_facts(folder.path), trainer.net)
+    stored = read_model_facts(folder.path)
+    check_frozen(folder.path, stored, trainer.net)
+    check_encoding(folder.path, stored, trainer.federation)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
     trainer.settle()
@@ -289,9 +295,9 @@ def _with_scores(record: RoundRecord, found: Evaluation, metric: Metric) -> Roun
     """Return the record of a round with its scores."""
     return replace(
         record,
-        test=dict(found.test.values),
-        validation=dict(found.validation.values) if found.validation else {},
-        clients=dict(spread_of(found.clients.values[metric.name], metric)) if found.clients else {},
+        test=defined(found.test.values),
+        validation=defined(found.validation.values) if found.validation else {},
+        clients=defined(spread_of(found.clients.values[metric.name], metric)) if found.clients else {},
     )
 
 
@@ -303,6 +309,16 @@ def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | N
     leak = {"leaks_test_data": True} if trainer.federation.leaks else {}
     guessing = loss_of_guessing(trainer.method, trainer.federation)
     return what | leak | summarize(history, trainer.metric, guessing) | {"out": str(folder.path) if folder else None}
+
+
+def _last_scores(
+    trainer: Trainer, federation: Federation, found: Evaluation | None
+) -> dict[str, dict[str, float | None]]:
+    """Return the scores of the last model by every metric, and those of a model without inputs, for the summary."""
+    metrics = all_metrics(trainer.metrics, federation.data.task)
+    score = trainer.evaluate(metrics, found.clients if found else None)
+    lowest = floor(federation, [m for m in metrics if m.name in score.values])
+    return {"final_scores": defined(score.values), "floor": defined(lowest)}
 
 
 def _by_class(score: Score | None) -> dict[str, list[float | None]]:

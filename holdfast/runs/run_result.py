@@ -11,6 +11,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
+from holdfast.data.table import frame_table
+from holdfast.data.table_encoding import Encoded, encode
 from holdfast.method.config import Config
 from holdfast.models.net import Net
 from holdfast.runs.client_table import ClientRow, ClientTable
@@ -126,6 +128,12 @@ class Result:
         if self.facts.form == DICT:
             return {i.name: t for i, t in zip(self.facts.inputs, ready, strict=True)}
         return ready[0] if self.facts.form == TENSOR else tuple(ready)
+
+    def encode(self, frame: Any) -> Encoded:
+        """Encode raw rows of a table as in training: the inputs of ``raw_model`` and of exported models."""
+        if self.facts.encoding is None:
+            raise HoldfastError("the model was not trained on a table: give its inputs as arrays")
+        return encode(frame_table("the frame", frame), self.facts.encoding)
 
     def raw_model(self) -> RawModel:
         """Return ``model`` in a module that takes raw inputs: it scales and normalises them itself."""

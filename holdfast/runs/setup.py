@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
+from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.sources import load
 from holdfast.data.validation import POOL
 from holdfast.method.config import Config, with_role
@@ -23,6 +24,7 @@ from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
 from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import make
@@ -41,6 +43,7 @@ class RunSetup:
     net: Net
     path: Path | None = None  # the run's folder
     factory: Factory | None = None  # makes the network, where the user has passed such a function or class
+    metric: Metric | None = None  # what the run goes by; None: what its config names
 
 
 MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
@@ -51,7 +54,7 @@ OTHER_TRAINERS = {"flower": "holdfast.flower:ray_trainer"}
 
 def simulate(setup: RunSetup) -> AbstractContextManager[Trainer]:
     """Train all clients in this process."""
-    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net))
+    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric))
 
 
 def trainer_for(engine: str) -> MakeTrainer:
@@ -86,7 +89,8 @@ def prepare(
     method, federation, net = check_together(config, method, federation, model)
     config = decided(with_federation(config, federation), federation, net)
     factory = None if isinstance(model, nn.Module) else model
-    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory)
+    metric = read_metric(located(config).metric, federation.data.task)
+    return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory, metric)
 
 
 def prepare_simulation(
@@ -94,7 +98,7 @@ def prepare_simulation(
 ) -> Simulation:
     """Build the simulation that a config describes, to play its rounds by hand."""
     setup = prepare(config, method, federation, model)
-    return Simulation(setup.config, setup.method, setup.federation, setup.net)
+    return Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
 
 
 def read_data(config: Config) -> DataSet:
@@ -133,6 +137,7 @@ def check_together(
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
+    federation = with_loss_weights(federation, config.class_weights, config.pos_weight)
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
@@ -144,7 +149,7 @@ def check_together(
 
 def check_choices(config: Config, method: Method, federation: Federation) -> None:
     """Raise an error for a metric that does not fit the task, and for early stopping where it cannot work."""
-    read_metric(config.metric, federation.data.task)
+    read_metric(located(config).metric, federation.data.task)
     if config.stop_after is None:
         return
     if federation.validation is None:
@@ -254,7 +259,7 @@ def check_scores(config: Config, federation: Federation, net: Net) -> None:
     """
     task, by_class = federation.data.task, ("accuracy", "loss")
     if federation.client_test is None:
-        metric = read_metric(config.metric, task).name
+        metric = read_metric(located(config).metric, task).name
         if config.personal and not task.has_classes:
             raise HoldfastError(
                 f"fine-tuned copies are scored by classes, which {task.name} does not have, or on clients' own test "

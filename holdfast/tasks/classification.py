@@ -28,12 +28,16 @@ class Classification(Task):
         "auroc",
         "calibration_error",
     )
+    floor = "majority class"
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         return F.cross_entropy(outputs, y, weight, reduction="none")
 
     def judge(self, outputs: Tensor, y: Tensor) -> Judged:
         return Judged(y, self.loss(outputs, y), outputs, outputs.argmax(1) == y)
+
+    def constant(self, y: Tensor, outputs: int) -> Tensor:
+        return torch.bincount(y, minlength=outputs).clamp(min=1).double().log()
 
     def predictions(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(1)

@@ -23,6 +23,7 @@ class Multilabel(Task):
     summary = "any number of labels per sample"
     targets = LABELS
     metrics = ("accuracy", "loss", "macro_f1", "auroc")
+    floor = "majority value"
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         losses = F.binary_cross_entropy_with_logits(outputs, y.to(outputs.dtype), reduction="none", pos_weight=weight)
@@ -30,6 +31,10 @@ class Multilabel(Task):
 
     def judge(self, outputs: Tensor, y: Tensor) -> Judged:
         return Judged(y, self.loss(outputs, y), outputs, ((outputs > 0) == (y > 0)).to(outputs.dtype).mean(1))
+
+    def constant(self, y: Tensor, outputs: int) -> Tensor:
+        positives = y.double().sum(0)
+        return positives.clamp(min=1).log() - (len(y) - positives).clamp(min=1).log()
 
     def predictions(self, outputs: Tensor) -> Tensor:
         return (outputs > 0).to(torch.int64)

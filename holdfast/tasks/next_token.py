@@ -26,6 +26,7 @@ class NextToken(Task):
     summary = "the next token at every position of a text"
     targets = TOKENS
     metrics = ("perplexity", "loss", "accuracy")
+    floor = "token frequencies"
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         losses = F.cross_entropy(outputs.transpose(1, 2), y, weight, ignore_index=NOTHING, reduction="none")
@@ -35,6 +36,9 @@ class NextToken(Task):
         there = y != NOTHING
         losses = F.cross_entropy(outputs.transpose(1, 2), y, ignore_index=NOTHING, reduction="none")
         return Judged(y[there], losses[there], None, (outputs.argmax(2) == y)[there])
+
+    def constant(self, y: Tensor, outputs: int) -> Tensor:
+        return torch.bincount(y[y != NOTHING], minlength=outputs).clamp(min=1).double().log()
 
     def predictions(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(-1)

@@ -28,6 +28,7 @@ class Regression(Task):
     summary = "one or several numbers per sample"
     targets = NUMBERS
     metrics = ("rmse", "loss", "mae", "r2")
+    floor = "mean"
 
     standardise: bool = param(True, "train on targets with mean 0 and standard deviation 1")
     mean: tuple[float, ...] = param((), "mean of every target; default: of the clients' samples")
@@ -44,6 +45,9 @@ class Regression(Task):
             return values
         mean, std = (torch.tensor(v, dtype=torch.float64, device=values.device) for v in (self.mean, self.std))
         return values.double() * std + mean
+
+    def constant(self, y: Tensor, outputs: int) -> Tensor:
+        return y.double().mean(0)
 
     def predictions(self, outputs: Tensor) -> Tensor:
         return outputs

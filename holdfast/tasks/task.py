@@ -40,11 +40,13 @@ class Task(Named):
         summary: What it predicts, in a few words.
         targets: What a sample's target is: a ``class``, several ``labels``, ``numbers`` or ``tokens``.
         metrics: The metrics that fit, the default first.
+        floor: What ``constant`` predicts, as tables call it.
     """
 
     summary: ClassVar[str] = ""
     targets: ClassVar[str] = CLASS
     metrics: ClassVar[tuple[str, ...]] = ()
+    floor: ClassVar[str] = ""
 
     def loss(self, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the loss of every sample.
@@ -62,6 +64,13 @@ class Task(Named):
     def judge(self, outputs: Tensor, y: Tensor) -> Judged:
         """Compare outputs with targets, as metrics need it; by default an item is a sample."""
         return Judged(y, self.loss(outputs, y), outputs, None)
+
+    def constant(self, y: Tensor, outputs: int) -> Tensor | None:
+        """Return the outputs of the best model without inputs, [outputs], for given targets; None: there is none.
+
+        A class, label or token that does not occur counts as one sample, so that no probability is 0.
+        """
+        return None
 
     def in_units(self, outputs: Tensor) -> Tensor:
         """Return outputs, or targets as the loss takes them, in the unit of the data; by default as they are."""

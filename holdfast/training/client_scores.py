@@ -65,7 +65,7 @@ def score_clients(net: Net, w: Tensor, federation: Federation, held: Deal, metri
     items = task.items(federation.data.y[torch.from_numpy(held.index).to(federation.device)]).cpu().numpy()
     ends = np.concatenate([[0], np.cumsum(items)])[held.offsets]
     pieces = [found.rows(slice(int(ends[i]), int(ends[i + 1]))) for i in ids]
-    values = {m.name: tuple(m.compute(p) for p in pieces) for m in metrics}
+    values = {m.name: tuple(m.score(p) for p in pieces) for m in metrics}
     return ClientScores(
         tuple(ids.tolist()), tuple(held.sizes[ids].tolist()), tuple(len(p.loss) for p in pieces), values
     )

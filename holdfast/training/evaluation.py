@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.federation import Federation
-from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.lookup import every_metric, read_metric
 from holdfast.metrics.metric import Metric
 from holdfast.metrics.predictions import Predictions
 from holdfast.models.net import Net
@@ -46,10 +46,15 @@ class Score:
         return self.values["loss"]
 
 
-def usual_metrics(task: Task, metric: str | None = None) -> list[Metric]:
+def usual_metrics(task: Task, metric: Metric | None = None) -> list[Metric]:
     """Return the metrics of every evaluation: the task's default, the loss, and the one that a run goes by."""
-    chosen = [read_metric(task.metrics[0], task), read_metric("loss", task), read_metric(metric, task)]
-    return list({m.name: m for m in chosen}.values())
+    usual = [read_metric(task.metrics[0], task), read_metric("loss", task)]
+    return list({m.name: m for m in (*usual, *([metric] if metric else []))}.values())
+
+
+def all_metrics(usual: Sequence[Metric], task: Task) -> list[Metric]:
+    """Return the metrics of every evaluation, and the others of a finished run."""
+    return list({m.name: m for m in (*every_metric(task), *usual)}.values())
 
 
 def evaluate(net: Net, w: Tensor, federation: Federation, metrics: Sequence[Metric] | None = None) -> Score:
@@ -96,7 +101,7 @@ def score(p: Predictions, metrics: Sequence[Metric], classes: int) -> Score:
     Returns:
         The scores.
     """
-    values = {m.name: m.compute(p) for m in metrics}
+    values = {m.name: m.score(p) for m in metrics}
     if not p.task.has_classes:
         return Score(values)
     assert p.hit is not None
@@ -104,6 +109,32 @@ def score(p: Predictions, metrics: Sequence[Metric], classes: int) -> Score:
     right, wrong = (torch.bincount(p.y, weights=t, minlength=classes) for t in (p.hit, p.loss))
     by_class, loss_by_class = (tuple((t / total).tolist()) for t in (right, wrong))
     return Score(values, by_class, loss_by_class)
+
+
+def floor(federation: Federation, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Score a model that returns the same outputs for every test sample: the best ones for the clients' samples.
+
+    Args:
+        federation: The clients' samples, and the test data.
+        metrics: What to compute.
+
+    Returns:
+        The scores by name; none where the clients' samples are not known or the task has no such outputs.
+    """
+    data, task = federation.data, federation.data.task
+    own = torch.from_numpy(federation.deal.index).to(data.y.device)
+    outputs = task.constant(data.y[own], federation.classes) if len(own) else None
+    if outputs is None:
+        return {}
+    shape = (*task.positions(data.test_y), federation.classes)
+    chunks = [task.judge(outputs.expand(len(y), *shape), y) for y in torch.split(data.test_y, AT_ONCE)]
+    found = Predictions.of(task, chunks)
+    return {m.name: m.score(found) for m in metrics}
+
+
+def defined(values: Mapping[str, float]) -> dict[str, float | None]:
+    """Return scores as a run records them: None where a metric is not defined or not finite."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def on_mix(score: Score, counts: Tensor) -> Score:

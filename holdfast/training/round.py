@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Part, Round, Trip
 from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.metric import Metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
@@ -60,12 +62,32 @@ class Trainer(ABC):
     clients: ClientStates  # what a checkpoint keeps about each client
     occupied: np.ndarray  # the clients that have samples, as far as is known
 
-    def __init__(self, config: Config, method: Method, federation: Federation, net: Net) -> None:
+    def __init__(
+        self, config: Config, method: Method, federation: Federation, net: Net, metric: Metric | None = None
+    ) -> None:
+        """Prepare the rounds.
+
+        Args:
+            config: The run.
+            method: Its method, with the parts that flags stand for.
+            federation: The clients and their data.
+            net: The network.
+            metric: What the run goes by; by default the metric that the config names.
+        """
         self.config, self.method, self.federation, self.net = config, method, federation, net
-        self.metric = read_metric(config.metric, federation.data.task)
-        self.metrics = usual_metrics(federation.data.task, config.metric)
+        self._metric = metric
         self.server = Server(net, method, federation.clients, config.server_lr)
         self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
+
+    @cached_property
+    def metric(self) -> Metric:
+        """What the run goes by."""
+        return self._metric or read_metric(self.config.metric, self.federation.data.task)
+
+    @cached_property
+    def metrics(self) -> list[Metric]:
+        """The metrics of every evaluation."""
+        return usual_metrics(self.federation.data.task, self.metric)
 
     # -- who trains the clients ----------------------------------------------------------------------------
     @abstractmethod
@@ -112,26 +134,27 @@ class Trainer(ABC):
     def judge(self) -> Evaluation:
         """Score the served model on everything that a run evaluates it on."""
         clients = self.score_clients()
-        return Evaluation(self.evaluate(clients), self.validate(), clients)
+        return Evaluation(self.evaluate(clients=clients), self.validate(), clients)
 
     def score_clients(self) -> ClientScores | None:
         """Score every client's model on the client's own test samples; None if clients have none."""
         return None if self.federation.client_test is None else self.scores_at_clients(CLIENT_TEST)
 
-    def evaluate(self, clients: ClientScores | None = None) -> Score:
+    def evaluate(self, metrics: Sequence[Metric] | None = None, clients: ClientScores | None = None) -> Score:
         """Score the served model on the test data.
 
         Where every client has its own BatchNorm layers there is no such model. The score is then the mean of the
         clients' own: on their own test samples if they have any, otherwise each on its class mix of the test data.
 
         Args:
+            metrics: What to compute; by default the metrics of every evaluation.
             clients: The scores of the clients, if they are known.
 
         Returns:
             The scores.
         """
         if not self.net.kept_at_clients():
-            return evaluate(self.served_net, self.server.served(), self.federation, self.metrics)
+            return evaluate(self.served_net, self.server.served(), self.federation, metrics or self.metrics)
         clients = self.score_clients() if clients is None else clients
         return mean_score(list(self.client_scores())) if clients is None else clients.mean()
 

@@ -21,6 +21,7 @@ from holdfast.engines.local_training import Broadcast, ClientInfo, LocalTraining
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Part, Trip
+from holdfast.metrics.metric import Metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
@@ -46,8 +47,10 @@ class PreparedGroup(NamedTuple):
 class Simulation(Trainer):
     """Trains the clients with an engine of this machine."""
 
-    def __init__(self, config: Config, method: Method, federation: Federation, net: Net) -> None:
-        super().__init__(config, method, federation, net)
+    def __init__(
+        self, config: Config, method: Method, federation: Federation, net: Net, metric: Metric | None = None
+    ) -> None:
+        super().__init__(config, method, federation, net, metric)
         self.clients = ClientStates(method, net, make_store(config.states, net.device))
         self.occupied = federation.occupied
         self.labels = federation.strata

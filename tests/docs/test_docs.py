@@ -132,7 +132,8 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
         assert (out / "summary.json").exists()
 
 
-@pytest.mark.parametrize("page", [DOCS / "data.md", DOCS / "models.md"], ids=lambda p: p.stem)
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("page", [DOCS / "data.md", DOCS / "models.md", DOCS / "scores.md"], ids=lambda p: p.stem)
 def test_python_examples_run(page: Path) -> None:
     for block in blocks(page, "python"):
         if "import datasets" in block:
@@ -147,6 +148,18 @@ def test_the_page_about_tasks_runs_from_top_to_bottom() -> None:
     space: dict[str, Any] = {"__name__": "tasks"}
     for block in blocks(DOCS / "tasks.md", "python"):
         exec(compile(block, "tasks.md", "exec", dont_inherit=True), space)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_the_lines_about_tables_run_from_top_to_bottom() -> None:
+    section = (DOCS / "data.md").read_text(encoding="utf-8").partition("\n### Tables\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^```(\w+)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    assert [language for language, _ in found] == ["python", "sh"]
+    space: dict[str, Any] = {"__name__": "tables"}
+    exec(compile(found[0][1], "data.md", "exec", dont_inherit=True), space)
+    assert space["data"].clients == ("Berlin", "Köln", "Ulm")
+    answers = [cli(*shlex.split(line)[1:]) for line in found[1][1].splitlines()]
+    assert answers[-1].startswith("sample,class,ill,well\n0,")
 
 
 @pytest.mark.usefixtures("elsewhere")

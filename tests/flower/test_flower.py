@@ -28,6 +28,7 @@ METHODS = {
     "feddyn(0.01)": {},
     "fedbug(0.4)+fednlr": {},
     "fedagg": {},
+    "fedlc(0.5)": {"class_weights": "balanced", "metric": "macro_f1"},
     "fedagg(mode=fixed_point, sweeps=1)": {"rounds": 1},
     "fnr(epochs=2)": {"public": 0.05},
     "fedmrur": {},

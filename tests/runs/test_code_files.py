@@ -107,7 +107,7 @@ def test_a_file_that_is_gone_may_be_elsewhere(files_here):
     Path("net.py").rename("code/net.py")
     assert refused("run", "--resume", "--out", "here", "--rounds", "4", "--quiet") == (
         f"holdfast: {files_here}/net.py is missing, which the run was started with: restore it, or give its new place "
-        "with --model, --data or --import\n"
+        "with --model, --data, --metric or --import\n"
     )
     good("run", "--resume", "--out", "here", "--rounds", "4", "--quiet", "--model", "code/net.py:build")
     assert facts("here") == facts("whole")
@@ -168,7 +168,7 @@ def test_copies_are_not_executed_unless_they_are_named(files_here):
     Path("here/config.toml").write_text(config_to_toml(Config(**{**stored, "files": text})))
     assert refused("run", "--resume", "--out", "here", "--rounds", "4", "--quiet") == (
         f"holdfast: the run in here wants to execute {files_here}/here/files/net.py, which is part of that folder: if "
-        "you trust it, name it with --model, --data or --import\n"
+        "you trust it, name it with --model, --data, --metric or --import\n"
     )
     good("report", "here")
     assert not Path("executed").exists()
@@ -181,7 +181,7 @@ def test_a_relative_place_in_a_stored_config_is_not_executed():
     Path("here/config.toml").write_text(config_to_toml(Config(**{**stored, "files": relative})))
     assert refused("run", "--resume", "--out", "here", "--rounds", "4", "--quiet") == (
         "holdfast: the run in here wants to execute net.py, which is part of that folder: if you trust it, name it "
-        "with --model, --data or --import\n"
+        "with --model, --data, --metric or --import\n"
     )
 
 

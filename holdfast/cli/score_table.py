@@ -1,0 +1,42 @@
+"""The scores of a finished run as a small table: every metric, beside the floor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+WIDEST = 48  # characters of a metric's name; more would not fit in 80 columns
+UNDEFINED = "-"
+
+
+def score_lines(summary: Mapping[str, Any], floor_name: str) -> list[str]:
+    """Return the lines of the table, the metric that the run goes by first.
+
+    Args:
+        summary: The summary of the run.
+        floor_name: What the floor predicts, such as ``majority class``.
+
+    Returns:
+        The lines, of at most 80 characters; none if the run has no further scores to show.
+    """
+    scores, floor = summary.get("final_scores") or {}, summary.get("floor") or {}
+    if not scores or summary.get("floor") is None:
+        return []
+    names = sorted(scores, key=lambda name: name != summary["metric"])
+    head = ["score", "test data", *([floor_name] if floor else [])]
+    rows = [[_cut(name), _number(scores[name]), *([_number(floor.get(name))] if floor else [])] for name in names]
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    return [
+        "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(pairs)).rstrip()
+        for pairs in (list(zip(row, widths, strict=True)) for row in (head, *rows))
+    ]
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= WIDEST else f"{name[: WIDEST - 3]}..."
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return UNDEFINED
+    return f"{value:.4f}" if abs(value) < 1e5 else f"{value:.4g}"

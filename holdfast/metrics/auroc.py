@@ -1,0 +1,38 @@
+"""auroc: the area under the ROC curve."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.metrics.metric import SKLEARN, Metric
+from holdfast.metrics.predictions import Predictions
+from holdfast.tasks.task import CLASS, LABELS
+
+
+@dataclass(frozen=True)
+class Auroc(Metric):
+    """The probability that a positive sample gets a higher score than a negative one; ties count one half.
+
+    Of two classes that of the second, the positive one. With more classes, the mean over the classes that occur, each
+    against all others; with labels, the mean over the labels that some samples have and others do not.
+    """
+
+    name = "auroc"
+    summary = "area under the ROC curve; one against the rest, macro mean"
+    percent = True
+    tasks = (CLASS, LABELS)
+    package = SKLEARN
+
+    def compute(self, p: Predictions) -> float:
+        from sklearn.metrics import roc_auc_score
+
+        y, scores = p.y.numpy(), p.probabilities.numpy()
+        positive = y > 0 if y.ndim == 2 else y[:, None] == np.arange(scores.shape[1])
+        if y.ndim == 1 and scores.shape[1] == 2:
+            positive, scores = positive[:, 1:], scores[:, 1:]
+        defined = np.flatnonzero(positive.any(0) & ~positive.all(0))
+        areas = [float(roc_auc_score(positive[:, c], scores[:, c])) for c in defined]
+        return float(np.mean(areas)) if areas else math.nan
