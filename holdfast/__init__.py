@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError
     from holdfast.core.params import param
     from holdfast.data.batch import Batch
+    from holdfast.data.client_files import client_files
     from holdfast.data.dataset import DataSet
     from holdfast.data.federation import Federation, federate
     from holdfast.data.sources import load
     from holdfast.data.user_arrays import from_arrays, from_clients
     from holdfast.data.user_datasets import from_dataset, from_huggingface
+    from holdfast.data.user_leaf import from_leaf
     from holdfast.data.user_tables import from_csv, from_dataframe, from_parquet
+    from holdfast.data.user_text import from_text
     from holdfast.method.config import Config
     from holdfast.method.method import Method
     from holdfast.method.part import Client, Part, Round, Tensors, Trip
@@ -38,12 +41,15 @@ _HOMES = {
     "holdfast.comparison.compare": ("Comparison", "compare"),
     "holdfast.method.config": ("Config",),
     "holdfast.data.batch": ("Batch",),
+    "holdfast.data.client_files": ("client_files",),
     "holdfast.data.dataset": ("DataSet",),
     "holdfast.data.federation": ("Federation", "federate"),
     "holdfast.data.sources": ("load",),
     "holdfast.data.user_arrays": ("from_arrays", "from_clients"),
     "holdfast.data.user_datasets": ("from_dataset", "from_huggingface"),
     "holdfast.data.user_tables": ("from_csv", "from_dataframe", "from_parquet"),
+    "holdfast.data.user_leaf": ("from_leaf",),
+    "holdfast.data.user_text": ("from_text",),
     "holdfast.core.errors": ("HoldfastError",),
     "holdfast.method.method": ("Method",),
     "holdfast.models.groupnorm": ("to_groupnorm",),
@@ -64,9 +70,10 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
     "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
-    "DataSet", "from_arrays", "from_clients", "from_dataset", "from_huggingface", "from_csv", "from_parquet",
-    "from_dataframe", "Method", "Part", "param", "Client", "Batch", "Round", "Trip", "Tensors", "Net", "Out",
-    "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken", "HoldfastError",
+    "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset", "from_huggingface", "from_csv",
+    "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param", "Client", "Batch", "Round",
+    "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken",
+    "HoldfastError",
 ]  # fmt: skip
 
 

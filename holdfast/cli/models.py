@@ -47,17 +47,20 @@ def read_shape(text: str) -> tuple[int, ...]:
 
 def describe_networks(shape: tuple[int, ...], classes: int) -> list[dict[str, Any]]:
     """Return a row per network, with an error for those that do not accept the shape."""
+    import torch
+
     from holdfast.core.errors import HoldfastError
     from holdfast.models.cost import mflops, parameters
     from holdfast.models.net import Net
-    from holdfast.models.zoo import make, models
+    from holdfast.models.zoo import TokenModel, make, models
 
     rows: list[dict[str, Any]] = []
     for name, cls in sorted(models().items()):
         text = (cls.__doc__ or "").strip().split("\n")[0]
         try:
             module = make(name, shape, classes)
-            layout = Net(module, shape, classes).layout
+            tokens = torch.zeros(2, *shape, dtype=torch.int64) if issubclass(cls, TokenModel) else None
+            layout = Net(module, shape, classes, example=tokens).layout
         except HoldfastError as error:
             rows.append({"name": name, "error": str(error)})
             continue

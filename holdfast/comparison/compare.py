@@ -211,7 +211,7 @@ def python_objects(data: DataSet | str | None, model: nn.Module | Factory | str 
 def facts_of(federation: Federation) -> DataFacts:
     """Return the classes, and the samples per client and class unless there are too many clients."""
     counts = None
-    if federation.clients <= LISTED:
+    if federation.clients <= LISTED and federation.on_demand is None:
         counts = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
     names = list(federation.client_names) if counts is not None and federation.client_names else None
     return DataFacts(list(federation.strata_names), counts, names)

@@ -15,6 +15,7 @@ from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
 from holdfast.data.augmentation_sum import AugmentationSum, read_augmentation
 from holdfast.data.batch import Batch
+from holdfast.data.client_maker import ClientMaker, CohortSamples
 from holdfast.data.client_tests import with_client_tests
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
@@ -35,9 +36,10 @@ from holdfast.data.validation import (
     refuse_nothing,
 )
 from holdfast.tasks.lookup import read_task
-from holdfast.tasks.task import Task
+from holdfast.tasks.task import NUMBERS, Task
 
 NO_AUGMENTATION = AugmentationSum()
+GIVEN = "given"  # the split of clients that exist as such
 NOTHING = HeldOut()
 SAME = "same"  # public data is augmented as the clients' data where clients train on it
 
@@ -88,7 +90,12 @@ class Federation:
     @property
     def clients(self) -> int:
         """The number of clients."""
-        return len(self.deal.offsets) - 1
+        return len(self.deal.offsets) - 1 if self.on_demand is None else self.on_demand.clients
+
+    @property
+    def on_demand(self) -> ClientMaker | None:
+        """Makes the clients, if they are made when a round needs them; ``deal`` has none of them then."""
+        return self.data.on_demand
 
     @property
     def classes(self) -> int:
@@ -98,12 +105,24 @@ class Federation:
     @cached_property
     def strata(self) -> np.ndarray:
         """The group of every sample by its target, int64 [n], as splits deal them: for classes the class."""
-        return self.data.task.strata(self.data.y.cpu().numpy().copy())[0]
+        return self.strata_of(self.data.y)[0]
 
     @cached_property
     def strata_names(self) -> tuple[str, ...]:
         """The names of these groups."""
-        return self.data.task.strata(self.data.y.cpu().numpy().copy())[1] or self.data.classes
+        return self.strata_of(self.data.y)[1] or self.data.classes
+
+    def strata_of(self, y: Tensor) -> tuple[np.ndarray, tuple[str, ...] | None]:
+        """Group samples by their targets, as the task does; groups that depend on all samples are one on demand."""
+        if self.on_demand is not None and not self.data.task.has_classes:
+            return np.zeros(len(y), np.int64), ("all",)
+        return self.data.task.strata(y.cpu().numpy().copy())
+
+    def make_clients(self, ids: np.ndarray) -> CohortSamples:
+        """Make clients on demand, in ascending order, with targets as the task's loss takes them."""
+        assert self.on_demand is not None
+        made = self.on_demand.cohort(ids)
+        return made._replace(y=self.data.task.scaled(made.y))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -125,9 +144,16 @@ class Federation:
         return self.client_names[client] if self.client_names else str(client)
 
     @property
-    def occupied(self) -> np.ndarray:
+    def occupied(self) -> np.ndarray | range:
         """The clients that have samples; the others never join a cohort."""
-        return np.flatnonzero(self.deal.sizes)
+        return np.flatnonzero(self.deal.sizes) if self.on_demand is None else range(self.on_demand.clients)
+
+    def need_all_clients(self, what: str, remedy: str = "leave it out") -> None:
+        """Raise an error for what needs the samples of every client, if clients are made on demand."""
+        if self.on_demand is not None:
+            raise HoldfastError(
+                f"{what} needs the samples of every client, but those of {self.data.name} are made on demand: {remedy}"
+            )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Federation:
         """Return the same federation with its samples on a device and its inputs in a precision."""
@@ -148,6 +174,7 @@ class Federation:
         Returns:
             The smaller federation.
         """
+        self.need_all_clients("a federation of several machines", "let every node bring its own data")
         d, nobody = self.data, np.zeros(1, np.int64)
         dealt, tests = self.deal.only(clients), self.client_test and self.client_test.only(clients)
         public = Deal(self.public.cpu().numpy() if server else nobody[:0], nobody)
@@ -350,6 +377,13 @@ def federate(
         data = with_task(data, read_task(task) if isinstance(task, str) else task)
     refuse_bad_samples(data)
     check_names(data.name, data.clients)
+    if data.on_demand is not None:
+        _check_on_demand(data, data.on_demand, split, clients)
+        made = _federation_on_demand(data, data.on_demand, seed, *read_augmentations(data, augment, augment_public))
+        for what, asked in (("public data", public), ("validation", validation), ("client_eval", client_test)):
+            if asked:
+                made.need_all_clients(what)
+        return made
     split, clients = decide_clients(data, split, clients)
     leaks, known = public == "test", len(data.y)
     if leaks:
@@ -385,6 +419,19 @@ def standardised(data: DataSet, deal: Deal) -> DataSet:
     """Return the data set with targets as the task's loss takes them, by the scale of the clients' samples."""
     task = data.task.standardised(data.y, torch.from_numpy(deal.index))
     return replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+
+
+def _federation_on_demand(
+    data: DataSet, maker: ClientMaker, seed: int, augment: AugmentationSum, augment_public: AugmentationSum | None
+) -> Federation:
+    """Return a federation whose clients are made on demand; numbers to predict get the scale of some of them."""
+    task = data.task
+    if task.targets == NUMBERS:
+        seen = maker.some().y
+        task = task.standardised(seen, torch.arange(len(seen)))
+    data = replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+    nobody, nothing = Deal(np.empty(0, np.int64), np.zeros(1, np.int64)), torch.empty(0, dtype=torch.int64)
+    return Federation(data, nobody, GIVEN, seed, nothing, augment, augment_public=augment_public)
 
 
 def read_augmentations(
@@ -432,6 +479,14 @@ def _check_data_set(data: object) -> None:
     if not isinstance(data, DataSet):
         kind = type(data).__name__
         raise HoldfastError(f"federate needs a data set, not a {kind}; use load('digits') or from_arrays(x, y)")
+
+
+def _check_on_demand(data: DataSet, maker: ClientMaker, split: str | None, clients: int | None) -> None:
+    """Raise an error for another split or number of clients than those that are made on demand."""
+    if split not in (None, GIVEN):
+        raise HoldfastError(f"the clients of {data.name} are made on demand, not dealt by {split}: use the split given")
+    if clients not in (None, maker.clients):
+        raise HoldfastError(f"{data.name} has {maker.clients} clients, not {clients}: leave out clients")
 
 
 def refuse_bad_samples(data: DataSet) -> None:

@@ -1,4 +1,4 @@
-"""Samples without labels from a file: arrays of numpy, tables of numbers, and images."""
+"""Samples without labels from a file: arrays of numpy, tables of numbers, texts, and images."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ import numpy as np
 from holdfast.core.errors import HoldfastError
 from holdfast.data.formats.images import ENDINGS, decode_images, image_files
 from holdfast.data.table_files import read_table
+from holdfast.data.text_files import read_text_file
 
 
 def read_samples(path: Path, shape: tuple[int, ...], rows: bool = False) -> tuple[Any, list[str]]:
     """Read samples from a file, or from a folder of images.
 
     Args:
-        path: A ``.npy``, ``.npz``, ``.csv`` or ``.parquet`` file, an image, or a folder with images.
+        path: A ``.npy``, ``.npz``, ``.csv`` or ``.parquet`` file, a ``.txt`` file with a text per line, an image, or a
+            folder with images.
         shape: The shape of one sample; images get its number of channels.
         rows: Whether ``.csv`` and ``.parquet`` files hold raw rows of a table with named columns, not rows of numbers.
 
     Returns:
-        The samples, as an array, a dictionary of arrays or a table, and the name of each: its file or its number.
+        The samples, as an array, a dictionary of arrays, a table or a list of texts, and the name of each: its file or
+        its number.
     """
     ending = path.suffix.lower()
     if path.is_dir() or ending in ENDINGS:
         return _images(path, shape)
     table = rows and ending in TABLES
     if ending not in READERS and not table:
-        known = f"a .npy, .npz{', .csv or .parquet' if rows else ' or .csv'} file, an image, or a folder of images"
+        known = f"a .npy, .npz, .csv{', .parquet' if rows else ''} or .txt file, an image, or a folder of images"
         raise HoldfastError(f"{path} is not a file of samples that Holdfast reads: give {known}")
     if not path.is_file():
         raise HoldfastError(f"{path} does not exist: check --data")
@@ -39,7 +42,7 @@ def read_samples(path: Path, shape: tuple[int, ...], rows: bool = False) -> tupl
         return found, [str(number) for number in range(found.rows)]
     x = READERS[ending](path)
     first = next(iter(x.values())) if isinstance(x, dict) else x
-    return x, [str(number) for number in range(len(first) if first.ndim else 0)]
+    return x, [str(number) for number in range(len(first) if np.ndim(first) else 0)]
 
 
 def _images(path: Path, shape: tuple[int, ...]) -> tuple[np.ndarray, list[str]]:
@@ -55,7 +58,7 @@ def _images(path: Path, shape: tuple[int, ...]) -> tuple[np.ndarray, list[str]]:
 
 
 def _array(path: Path) -> np.ndarray:
-    found = _loaded(path)
+    found = loaded_arrays(path)
     if not isinstance(found, np.ndarray):
         raise HoldfastError(f"{path} holds several arrays, not one: name it .npz")
     return found
@@ -63,7 +66,7 @@ def _array(path: Path) -> np.ndarray:
 
 def _arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
     """Return the only array of an archive, the one that is called x, or all by name."""
-    found = _loaded(path)
+    found = loaded_arrays(path)
     if not isinstance(found, dict):
         raise HoldfastError(f"{path} holds one array, not an archive: name it .npy")
     if not found:
@@ -71,7 +74,8 @@ def _arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
     return next(iter(found.values())) if len(found) == 1 else found.get("x", found)
 
 
-def _loaded(path: Path) -> np.ndarray | dict[str, np.ndarray]:
+def loaded_arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
+    """Return the array of a ``.npy`` file, or those of an ``.npz`` file by name."""
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
@@ -105,6 +109,14 @@ def _table(path: Path) -> np.ndarray:
     return np.array(rows, dtype=np.float64)
 
 
+def _lines(path: Path) -> list[str]:
+    """Read texts, one per line; empty lines are left out."""
+    found = [line for line in read_text_file(path).split("\n") if line]
+    if not found:
+        raise HoldfastError(f"{path} has no texts: give one per line")
+    return found
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -114,4 +126,4 @@ def _is_number(text: str) -> bool:
 
 
 TABLES = (".csv", ".parquet")
-READERS: dict[str, Callable[[Path], Any]] = {".npy": _array, ".npz": _arrays, ".csv": _table}
+READERS: dict[str, Callable[[Path], Any]] = {".npy": _array, ".npz": _arrays, ".csv": _table, ".txt": _lines}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError, unknown
+from holdfast.data.arrays import numbered
 from holdfast.data.dataset import DataSet
+from holdfast.data.text_columns import continued_texts, labelled_texts
 from holdfast.data.user_arrays import from_arrays
 
 Pairs = Iterable[tuple[Any, Any]]
@@ -40,9 +44,11 @@ def from_huggingface(
     image: str | Sequence[str] = "image",
     label: str = "label",
     client: str | None = None,
+    text: str | None = None,
+    columns: Sequence[str] | None = None,
     **options: Any,
 ) -> DataSet:
-    """Make a data set from a Hugging Face ``Dataset`` or ``DatasetDict``.
+    """Make a data set from a Hugging Face ``Dataset`` or ``DatasetDict`` of images, tables or texts.
 
     Args:
         dataset: A ``Dataset``, or a ``DatasetDict`` with ``train`` and, optionally, ``test`` or ``validation``.
@@ -51,7 +57,11 @@ def from_huggingface(
             as arguments with these names.
         label: The column of the labels.
         client: The column that names each sample's client, for data that is already federated.
-        options: Those of ``from_arrays``.
+        text: The column of texts, in place of ``image``. With ``predict="next-token"`` or ``"next-character"`` the data
+            set is that of ``from_text``, and needs no labels; otherwise it predicts the label of every text from its
+            last ``length`` tokens, 80 by default. ``tokenizer`` and ``vocabulary`` are those of ``from_text``.
+        columns: Columns of numbers, in place of ``image``: a sample is one row of them.
+        options: Those of ``from_arrays`` or ``from_text``.
 
     Returns:
         The checked data set.
@@ -61,19 +71,60 @@ def from_huggingface(
             raise unknown("split", "train", dataset.keys(), "of the data set")
         held = next((dataset[part] for part in ("test", "validation", "valid") if part in dataset), None)
         dataset, test = dataset["train"], held if test is None else test
-    inputs = [image] if isinstance(image, str) else list(image)
-    if not inputs or not all(isinstance(column, str) for column in inputs):
-        raise HoldfastError(f"image must be the name of a column, or several of them, not {image!r}; name columns")
+    predicts = text is not None and "predict" in options
+    inputs = [text] if text is not None else _names("image", image) if columns is None else _names("columns", columns)
     for part in (dataset,) if test is None else (dataset, test):
-        for column in (*inputs, label, client if part is dataset else None):
+        for column in (*inputs, None if predicts else label, client if part is dataset else None):
             if column is not None and column not in part.column_names:
                 raise unknown("column", column, part.column_names, "of the data set")
-    x, y = _read("the data set", dataset, image, label)
-    test_x, test_y = (None, None) if test is None else _read("the test set", test, image, label)
-    names = getattr((getattr(dataset, "features", None) or {}).get(label), "names", None)
     groups = None if client is None else list(dataset[client])
+    test_groups = None if client is None or test is None or client not in test.column_names else list(test[client])
+    if text is not None and predicts:
+        texts, held = list(dataset[text]), None if test is None else list(test[text])
+        return continued_texts(texts, held, groups, test_groups, {"name": "huggingface", **options})
+    names = getattr((getattr(dataset, "features", None) or {}).get(label), "names", None)
     settings = {"name": "huggingface", "classes": names, "groups": groups, **options}
-    return from_arrays(x, y, test_x, test_y, **settings)
+    if text is not None:
+        held_texts = (None, None) if test is None else (list(test[text]), list(test[label]))
+        data = labelled_texts(list(dataset[text]), list(dataset[label]), *held_texts, **settings)
+    else:
+        read = (
+            partial(_read, image=image, label=label)
+            if columns is None
+            else partial(_table, columns=inputs, label=label)
+        )
+        x, y = read("the data set", dataset)
+        test_x, test_y = (None, None) if test is None else read("the test set", test)
+        data = from_arrays(x, y, test_x, test_y, **settings)
+    return _with_test_clients(data, groups, test_groups)
+
+
+def _with_test_clients(data: DataSet, groups: list[Any] | None, test_groups: list[Any] | None) -> DataSet:
+    """Add the client of every test sample, unless some have no training samples."""
+    if groups is None or test_groups is None or {*test_groups} - {*groups}:
+        return data
+    _, names = numbered("groups", groups)
+    return replace(data, test_groups=numbered("test clients", test_groups, names)[0])
+
+
+def _names(what: str, columns: str | Sequence[str]) -> list[str]:
+    """Return the names of columns, and refuse anything else."""
+    found = [columns] if isinstance(columns, str) else list(columns)
+    if not found or not all(isinstance(column, str) for column in found):
+        raise HoldfastError(f"{what} must be the name of a column, or several of them, not {columns!r}; name columns")
+    return found
+
+
+def _table(what: str, dataset: Any, columns: Sequence[str], label: str) -> tuple[np.ndarray, list[Any]]:
+    """Return rows of numbers, one column each, and the labels."""
+    values = [np.asarray(list(dataset[column])) for column in columns]
+    for column, found in zip(columns, values, strict=True):
+        if found.ndim != 1 or found.dtype.kind not in "biuf":
+            raise HoldfastError(
+                f"column {column!r} of {what} must have one number per row, not {found.dtype} {list(found.shape)}; "
+                "leave it out, or use holdfast.from_dataframe(dataset.to_pandas(), ...), which reads categories too"
+            )
+    return np.stack(values, 1).astype(np.float32), list(dataset[label])
 
 
 def _pairs(dataset: Any) -> Iterator[tuple[Any, Any]]:

@@ -41,10 +41,8 @@ class UploadShapes:
         config = config.changed(engine="loop", steps=None, epochs=config.passes, compile=False)
         data, offsets = federation.data, np.ones(federation.clients + 1, np.int64)
         offsets[0] = 0
-        zeros = data.x.new_zeros(1, *data.x.shape[1:])
-        data = replace(
-            data, x=torch.cat([zeros, data.x]), y=torch.cat([data.y.new_zeros(1, *data.y.shape[1:]), data.y])
-        )
+        x, y = (torch.cat([t.new_zeros(1, *t.shape[1:]), t]) for t in (data.x, data.y))
+        data = replace(data, x=x, y=y)
         held, public = Deal(np.arange(1), offsets), federation.public + 1
         dummy = replace(federation, data=data, deal=held, public=public, numbers=None)
         self.method = method

@@ -47,6 +47,22 @@ class Metric(Named):
         """Return the figure; NaN where it is not defined."""
         raise NotImplementedError
 
+    def score(self, p: Predictions) -> float:
+        """Return ``compute``, or NaN where there are no items, or outputs that no package accepts: NaN and infinity."""
+        odd = p.outputs is not None and bool(self.package) and not bool(torch.isfinite(p.outputs).all())
+        with np.errstate(all="ignore"):
+            return math.nan if odd or not len(p.y) else self.compute(p)
+
+    def installed(self) -> bool:
+        """Tell whether what it needs is there."""
+        return not self.package or find_spec(self.package) is not None
+
+    def require(self) -> None:
+        """Raise an error if the package that it needs is missing."""
+        if not self.installed():
+            source = SOURCES.get(self.package, self.package)
+            raise HoldfastError(f"the metric {self.name} needs the package {self.package}: pip install {source}")
+
     def combined(self, values: Sequence[float], items: Sequence[int]) -> float:
         """Return the figure of several groups of items together, as far as it follows from the figures of the groups.
 
@@ -66,22 +82,6 @@ class Metric(Named):
         """Tell whether a figure from elsewhere can be true; NaN can."""
         low, high = (0.0, 1.0) if self.percent else (self.lowest, self.highest)
         return math.isnan(value) or low <= value <= high
-
-    def score(self, p: Predictions) -> float:
-        """Return ``compute``, or NaN where there are no items, or outputs that no package accepts: NaN and infinity."""
-        odd = p.outputs is not None and bool(self.package) and not bool(torch.isfinite(p.outputs).all())
-        with np.errstate(all="ignore"):
-            return math.nan if odd or not len(p.y) else self.compute(p)
-
-    def installed(self) -> bool:
-        """Tell whether what it needs is there."""
-        return not self.package or find_spec(self.package) is not None
-
-    def require(self) -> None:
-        """Raise an error if the package that it needs is missing."""
-        if not self.installed():
-            source = SOURCES.get(self.package, self.package)
-            raise HoldfastError(f"the metric {self.name} needs the package {self.package}: pip install {source}")
 
 
 def weighted_mean(values: Sequence[float], items: Sequence[int]) -> float:

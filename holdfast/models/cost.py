@@ -23,17 +23,20 @@ def parameters(module: nn.Module) -> int:
 def mflops(module: nn.Module, shape: tuple[int, ...]) -> float:
     """Count the millions of operations in one forward pass of one sample of ``shape``.
 
-    These are the multiplications and additions of ``Linear`` and ``Conv2d``, two per weight used. Biases, norms,
-    activations and pools are few and not counted. The backward pass costs about twice as much. Only shapes are traced;
-    nothing is computed.
+    These are the multiplications and additions of ``Linear``, ``Conv2d`` and recurrent layers, two per weight used.
+    Biases, norms, activations and pools are few and not counted. The backward pass costs about twice as much. Only
+    shapes are traced; nothing is computed.
 
     >>> mflops(nn.Linear(784, 10), (784,))
     0.01568
     """
     counted = 0
 
-    def count(layer: nn.Module, _: Any, output: Tensor) -> None:
+    def count(layer: nn.Module, _: Any, output: Any) -> None:
         nonlocal counted
+        if isinstance(layer, nn.RNNBase):
+            steps = output[0].numel() // output[0].shape[-1]
+            counted += 2 * steps * sum(w.numel() for name, w in layer.named_parameters() if "weight" in name)
         if isinstance(layer, nn.Linear):
             counted += 2 * output.numel() * layer.in_features
         if isinstance(layer, nn.Conv2d):
@@ -51,7 +54,8 @@ def mflops(module: nn.Module, shape: tuple[int, ...]) -> float:
 def outline(net: nn.Module, shape: tuple[int, ...]) -> Tensor:
     """Return the output of ``net`` for one sample as a tensor with a shape but no numbers: nothing is computed."""
     weights = {name: torch.empty_like(w, device="meta") for name, w in net.named_parameters()}
-    dtype = next((w.dtype for w in weights.values()), None)
+    tokens = any(isinstance(layer, nn.Embedding) for layer in net.modules())
+    dtype = torch.int64 if tokens else next((w.dtype for w in weights.values()), None)
     with torch.no_grad(), dropping(None):
         output: Tensor = functional_call(net, weights, (torch.empty(1, *shape, dtype=dtype, device="meta"),))
     return output

@@ -27,6 +27,28 @@ class Model(Named):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class TokenModel(Model):
+    """A named architecture that takes tokens: whole numbers, as they are."""
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        return self.build_for_tokens(shape, classes, classes, every=False)
+
+    def build_for_tokens(self, shape: tuple[int, ...], classes: int, tokens: int, every: bool) -> nn.Module:
+        """Build the network.
+
+        Args:
+            shape: The shape of one input, without the batch axis.
+            classes: The number of outputs.
+            tokens: The number of tokens; 0 if it is not known.
+            every: Whether there are outputs at every position, and not only for the whole text.
+
+        Returns:
+            The network, in its published initialisation.
+        """
+        raise NotImplementedError
+
+
 def models() -> dict[str, type[Model]]:
     """Return every model by name: those of ``holdfast/models/networks`` and those that a user has written."""
     return discover("holdfast.models.networks", Model)
@@ -37,7 +59,14 @@ def model(text: str) -> Model:
     return build(one(text, "model"), models(), "model")
 
 
-def make(text: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.Module:
+def takes_tokens(text: str) -> bool:
+    """Tell whether the model that a text names takes tokens."""
+    return isinstance(model(text), TokenModel)
+
+
+def make(
+    text: str, shape: tuple[int, ...], classes: int, seed: int = 0, tokens: int | None = None, every: bool = False
+) -> nn.Module:
     """Build a network whose initial weights depend on the seed alone.
 
     Args:
@@ -45,6 +74,8 @@ def make(text: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.M
         shape: The shape of one input, without the batch axis.
         classes: The number of classes.
         seed: The seed of the initial weights.
+        tokens: For a network on tokens, their number: 0 if it is not known, None: that of the classes.
+        every: For a network on tokens, whether there are outputs at every position.
 
     Returns:
         The network, on the CPU.
@@ -55,7 +86,10 @@ def make(text: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.M
         try:
             if reference is not None:
                 return factories.from_file(reference, shape, classes, seed)
-            return model(text).build(shape, classes)
+            known = model(text)
+            if isinstance(known, TokenModel):
+                return known.build_for_tokens(shape, classes, classes if tokens is None else tokens, every)
+            return known.build(shape, classes)
         except (RuntimeError, MemoryError) as error:
             if isinstance(error, RuntimeError) and "allocate" not in str(error):
                 raise

@@ -95,7 +95,7 @@ class RunFolder:
         from holdfast.runs.model_facts import facts_of, to_text
 
         found: dict[str, Any] = {"classes": list(federation.strata_names)}
-        if federation.clients <= LISTED:
+        if federation.clients <= LISTED and federation.on_demand is None:
             found |= {"names": list(federation.client_names)} if federation.client_names else {}
             found["counts"] = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")

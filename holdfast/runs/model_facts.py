@@ -16,6 +16,7 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.packed_inputs import InputField, pack
 from holdfast.data.table_encoding import TableEncoding
+from holdfast.data.vocabulary import Vocabulary
 from holdfast.runs.run_files import MODEL_FACTS
 from holdfast.tasks.lookup import read_task
 
@@ -59,6 +60,8 @@ class ModelFacts:
         task: What the model predicts.
         positions: The axes of an output between samples and outputs, as of a text.
         encoding: How the columns of a table become the inputs, if the data set was made of one.
+        tokens: The names of the tokens that inputs are made of; empty: inputs are no tokens, or without names.
+        characters: Whether these tokens are characters, so that the model takes texts.
         format: The format of ``model.json``.
     """
 
@@ -72,7 +75,14 @@ class ModelFacts:
     task: str = "classification"
     positions: list[int] = field(default_factory=list)
     encoding: TableEncoding | None = field(default=None, metadata=OMIT_NONE)
+    tokens: list[str] = field(default_factory=list)
+    characters: bool = False
     format: int = FORMAT
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The tokens that inputs are made of."""
+        return Vocabulary(tuple(self.tokens), self.characters) if self.tokens else None
 
 
 def facts_of(federation: Federation, module: nn.Module) -> ModelFacts:
@@ -81,10 +91,11 @@ def facts_of(federation: Federation, module: nn.Module) -> ModelFacts:
     form, inputs = _inputs(federation)
     mean, std = ([], []) if federation.tokens else (list(data.mean), list(data.std))
     state = {name: list(t.shape) for name, t in module.state_dict().items() if isinstance(t, Tensor)}
-    task, positions = str(data.task), list(data.task.positions(data.y))
+    task, positions, known = str(data.task), list(data.task.positions(data.y)), data.vocabulary or Vocabulary(())
     return ModelFacts(
-        form, inputs, mean, std, list(data.classes), state, task=task, positions=positions, encoding=data.encoding
-    )
+        form, inputs, mean, std, list(data.classes), state, task=task, positions=positions, encoding=data.encoding,
+        tokens=list(known.tokens), characters=known.characters,
+    )  # fmt: skip
 
 
 def _inputs(federation: Federation) -> tuple[str, list[InputFacts]]:
@@ -110,7 +121,7 @@ def stand_in(facts: ModelFacts, name: str) -> DataSet:
         x, fields = pack(name, dict(zip(names, tensors, strict=True)) if facts.form == DICT else tensors)
     return DataSet(
         name, x, y, x, y, tuple(facts.classes), tuple(facts.mean), tuple(facts.std), fields=fields, task=task,
-        encoding=facts.encoding,
+        encoding=facts.encoding, vocabulary=facts.vocabulary,
     )  # fmt: skip
 
 
@@ -141,7 +152,7 @@ def read_model_facts(folder: Path) -> ModelFacts | None:
 
 
 def check_encoding(folder: Path, stored: ModelFacts | None, federation: Federation) -> None:
-    """Refuse to resume a run whose table would be encoded in another way than when it was started.
+    """Refuse to resume a run whose table or texts would be encoded in another way than when it was started.
 
     Args:
         folder: The run's folder.
@@ -152,6 +163,11 @@ def check_encoding(folder: Path, stored: ModelFacts | None, federation: Federati
         raise HoldfastError(
             f"the table of the run in {folder} has changed since the run was started: restore it, or start over with "
             "--overwrite"
+        )
+    if stored is not None and stored.vocabulary != federation.data.vocabulary:
+        raise HoldfastError(
+            f"the texts of the run in {folder} have another vocabulary than when the run was started: restore them, or "
+            "start over with --overwrite"
         )
 
 

@@ -317,7 +317,7 @@ def _last_scores(
     """Return the scores of the last model by every metric, and those of a model without inputs, for the summary."""
     metrics = all_metrics(trainer.metrics, federation.data.task)
     kept = trainer.net.kept_at_clients()  # the clients have scored their own models
-    score = found.test if found is not None and kept else trainer.evaluate(metrics)
+    score = found.test if found is not None and kept else trainer.evaluate(metrics=metrics)
     lowest = floor(federation, [m for m in metrics if m.name in score.values])
     return {"final_scores": defined(score.values), "floor": defined(lowest)}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
@@ -19,9 +20,10 @@ from holdfast.runs.client_table import ClientRow, ClientTable
 from holdfast.runs.history import history_frame
 from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
+from holdfast.runs.text_inputs import output_texts, texts_in, tokens_of_texts
 from holdfast.runs.trained_model import RawModel, loaded, logits_of
 from holdfast.tasks.lookup import read_task
-from holdfast.tasks.task import Task
+from holdfast.tasks.task import CLASS, TOKENS, Task
 from holdfast.training.evaluation import Score
 from holdfast.training.round_record import RoundRecord
 
@@ -103,18 +105,30 @@ class Result:
         the unit of the data; or the most probable token at every position.
 
         ``x`` are raw inputs: arrays, tensors or lists like those that the data set was made of. They are scaled and
-        normalised as in training.
+        normalised as in training. A model that was trained on characters takes texts as well, a string or a list of
+        strings; it then returns texts: the name of each one's class, or the character that comes next.
         """
         found: np.ndarray = self.task.predictions(self._outputs(x)).numpy()
-        return found
+        named = texts_in(x) and self.task.targets in (CLASS, TOKENS)
+        return np.array(output_texts(self.facts), dtype=object)[found] if named else found
 
     def predict_proba(self, x: Any) -> np.ndarray:
-        """Return the probability of every class, label or token for every sample; ``x`` are raw inputs."""
+        """Return the probability of every class, label or token for every sample; ``x`` are raw inputs.
+
+        For ``next-token`` they are the probabilities at every position, [n, length, tokens]; for texts those of the
+        token that comes next, [n, tokens].
+        """
         found: np.ndarray = self.task.probabilities(self._outputs(x)).numpy()
         return found
 
     def _outputs(self, x: Any) -> Tensor:
-        return logits_of(self.raw_model(), stored_inputs(x, self.facts), self.net.device)
+        """Return the network's outputs for raw inputs; for texts those after their last token."""
+        texts = texts_in(x)
+        if not texts:
+            return logits_of(self.raw_model(), stored_inputs(x, self.facts), self.net.device)
+        tokens, last = tokens_of_texts(texts, self.facts)
+        outputs = logits_of(self.raw_model(), [tokens], self.net.device)
+        return outputs if last is None else outputs[torch.arange(len(last)), last]
 
     @property
     def task(self) -> Task:

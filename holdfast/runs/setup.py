@@ -27,7 +27,7 @@ from holdfast.metrics.lookup import read_metric
 from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
-from holdfast.models.zoo import make
+from holdfast.models.zoo import make, takes_tokens
 from holdfast.runs.code_files import located
 from holdfast.training.round import Trainer
 from holdfast.training.simulation import Simulation, decided
@@ -141,10 +141,25 @@ def check_together(
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
+    for what in asking_everybody(config, method, net):
+        federation.need_all_clients(what)
     check_choices(config, method, federation)
     method.check(config, net, federation)
     check_scores(config, federation, net)
     return method, federation, net
+
+
+def asking_everybody(config: Config, method: Method, net: Net) -> list[str]:
+    """Return the parts and settings that look at every client, whoever is drawn."""
+    settings = {
+        "personal": config.personal > 0,
+        "batchnorm = local": bool(net.kept_at_clients()),
+        "engine = flower": config.engine == "flower",
+        "client_eval": config.client_eval,
+        "class_weights = balanced": config.class_weights == "balanced",
+        "pos_weight = balanced": config.pos_weight == "balanced",
+    }
+    return [p.name for p in method.filling("survey")] + [name for name, used in settings.items() if used]
 
 
 def check_choices(config: Config, method: Method, federation: Federation) -> None:
@@ -164,8 +179,8 @@ def fitted(
 ) -> tuple[Federation, Net]:
     """Make the network, and let the samples reach it as it takes them.
 
-    A named network takes numbers, and samples of two axes as images. The user's own module gets samples in their own
-    shape, and integers as integers unless it fails on them.
+    A named network takes numbers, and samples of two axes as images; or it takes tokens. The user's own module gets
+    samples in their own shape, and integers as integers unless it fails on them.
 
     Args:
         config: The run.
@@ -183,14 +198,26 @@ def fitted(
                 f"the network {config.model} takes one tensor, but a sample of {federation.data.name} is several "
                 f"({names}); use a model of your own"
             )
-        federation = federation.as_images()
-    module = network(config, model, federation.shape, federation.classes)
+        federation = _as_tokens(config, federation) if takes_tokens(config.model) else federation.as_images()
+    module = network(config, model, federation)
     if federation.integers and not is_named(config, model):
         try:
             return federation.as_tokens(), _network(config, federation.as_tokens(), module, device)
         except HoldfastError:
             pass  # a model that takes numbers; if it takes neither, the error below names the reason
     return federation, _network(config, federation, module, device)
+
+
+def _as_tokens(config: Config, federation: Federation) -> Federation:
+    """Return a federation of tokens as a named network takes them; other samples are refused."""
+    if not federation.integers:
+        x, data = federation.data.x, federation.data.name
+        found = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape[1:])}"
+        raise HoldfastError(
+            f"the network {config.model} takes tokens, but a sample of {data} is {found}; use a network that takes "
+            "numbers, such as mlp"
+        )
+    return federation.as_tokens()
 
 
 def is_named(config: Config, model: nn.Module | Factory | None) -> bool:
@@ -208,23 +235,25 @@ def _network(config: Config, federation: Federation, module: nn.Module, device: 
     )  # fmt: skip
 
 
-def network(config: Config, model: nn.Module | Factory | None, shape: tuple[int, ...], classes: int) -> nn.Module:
+def network(config: Config, model: nn.Module | Factory | None, federation: Federation) -> nn.Module:
     """Return the network of a run.
 
     Args:
         config: The run.
         model: The user's own module, or what makes it; by default the network that the config names.
-        shape: The shape of one input, without the batch axis.
-        classes: The number of classes.
+        federation: The data, whose samples and outputs it must fit.
 
     Returns:
         The network; unless it is the user's own module, its weights follow from the seed.
     """
     if isinstance(model, nn.Module):
         return model
+    shape, classes, data = federation.shape, federation.classes, federation.data
     if model is not None:
         return from_factory(model, shape, classes, config.seed)
-    return make(located(config).model, shape, classes, config.seed)
+    every = bool(data.task.positions(data.y))
+    tokens = len(data.vocabulary.tokens) if data.vocabulary else classes if every else 0
+    return make(located(config).model, shape, classes, config.seed, tokens, every)
 
 
 def settings_of_objects(

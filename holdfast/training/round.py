@@ -60,7 +60,7 @@ class Trainer(ABC):
     engine_name: str
     engine_reason: str
     clients: ClientStates  # what a checkpoint keeps about each client
-    occupied: np.ndarray  # the clients that have samples, as far as is known
+    occupied: np.ndarray | range  # the clients that have samples, as far as is known
 
     def __init__(
         self, config: Config, method: Method, federation: Federation, net: Net, metric: Metric | None = None
@@ -95,8 +95,11 @@ class Trainer(ABC):
         """Find out what only the clients know, before the first round and when a run is resumed."""
 
     @abstractmethod
-    def drawable(self) -> np.ndarray:
+    def drawable(self) -> np.ndarray | range:
         """Return the clients that may be drawn now."""
+
+    def load(self, t: int) -> None:  # noqa: B027 - most trainers have everything
+        """Get what the clients of round ``t`` need; by default nothing."""
 
     @abstractmethod
     def train(self, broadcast: Broadcast, ids: np.ndarray) -> CohortUpdate:
@@ -134,21 +137,21 @@ class Trainer(ABC):
     def judge(self) -> Evaluation:
         """Score the served model on everything that a run evaluates it on."""
         clients = self.score_clients()
-        return Evaluation(self.evaluate(clients=clients), self.validate(), clients)
+        return Evaluation(self.evaluate(clients), self.validate(), clients)
 
     def score_clients(self) -> ClientScores | None:
         """Score every client's model on the client's own test samples; None if clients have none."""
         return None if self.federation.client_test is None else self.scores_at_clients(CLIENT_TEST)
 
-    def evaluate(self, metrics: Sequence[Metric] | None = None, clients: ClientScores | None = None) -> Score:
+    def evaluate(self, clients: ClientScores | None = None, metrics: Sequence[Metric] | None = None) -> Score:
         """Score the served model on the test data.
 
         Where every client has its own BatchNorm layers there is no such model. The score is then the mean of the
         clients' own: on their own test samples if they have any, otherwise each on its class mix of the test data.
 
         Args:
-            metrics: What to compute; by default the metrics of every evaluation.
             clients: The scores of the clients, if they are known.
+            metrics: What to compute; by default the metrics of every evaluation.
 
         Returns:
             The scores.
@@ -190,6 +193,7 @@ class Trainer(ABC):
     def play(self, t: int) -> RoundRecord:
         """Play round ``t`` = 1, 2, ...; the record still lacks the evaluation and the time."""
         ids = draw(self.config, self.drawable(), t)
+        self.load(t)
         broadcast, visits = self._consult(self.broadcast(t, self.server.messages()), ids)
         groups = self.slices(ids)
         sums = None

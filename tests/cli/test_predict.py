@@ -75,11 +75,13 @@ def test_a_file_for_the_answer(pictures: holdfast.Result):
     agrees(Path("new/classes.csv").read_text(), pictures, PIXELS[:1], ["0"])
 
 
-KINDS = "a .npy, .npz or .csv file, an image, or a folder of images"
+KINDS = "a .npy, .npz, .csv or .txt file, an image, or a folder of images"
 
 
 def test_files_that_are_no_samples(pictures: holdfast.Result):
-    Path("x.txt").write_text("1")
+    Path("x.doc").write_text("1")
+    Path("x.txt").write_text("to be")
+    Path("empty.txt").write_text("\n\n")
     Path("bad.npy").write_text("1")
     Path("bad.npz").write_text("1")
     np.save("objects.npy", np.array([{}], object), allow_pickle=True)
@@ -92,7 +94,9 @@ def test_files_that_are_no_samples(pictures: holdfast.Result):
     like = "give samples like those of the training data"
     images = "expected [n, 3, 8, 8] or [n, 8, 8, 3]"
     for name, message in {
-        "x.txt": f"x.txt is not a file of samples that Holdfast reads: give {KINDS}",
+        "x.doc": f"x.doc is not a file of samples that Holdfast reads: give {KINDS}",
+        "x.txt": "x has texts, but the model was not trained on texts; give numbers like its training data",
+        "empty.txt": "empty.txt has no texts: give one per line",
         "none.npy": "none.npy does not exist: check --data",
         "none.png": "none.png does not exist: check --data",
         "bad.npy": f"bad.npy {arrays}",

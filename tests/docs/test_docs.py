@@ -180,7 +180,9 @@ def test_the_page_about_using_a_model_runs_from_top_to_bottom() -> None:
 
 def test_the_table_of_models_is_that_of_the_command() -> None:
     text = (DOCS / "models.md").read_text(encoding="utf-8")
+    on_tokens = {row["name"]: row for row in json.loads(cli("models", "--json", "--shape", "80", "--classes", "80"))}
     for row in json.loads(cli("models", "--json")):
+        row = on_tokens[row["name"]] if "error" in row else row
         units = ", ".join(f"{n} {unit}{'s' if n != 1 else ''}" for unit, n in row["blocks"].items())
         assert f"| `{row['name']}` | {row['parameters']:,} | {row['mflop']:,.1f} | {units} |" in text, row["name"]
 

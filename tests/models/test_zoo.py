@@ -24,13 +24,14 @@ from holdfast.models.cost import mflops, parameters
 from holdfast.models.dropout import Dropout, dropping
 from holdfast.models.networks._layers import norm
 from holdfast.models.networks.googlenet import STAGE3, STAGE4, STAGE5
-from holdfast.models.zoo import Model, make, model, models
+from holdfast.models.zoo import Model, TokenModel, make, model, models
 
 torch.set_num_threads(1)
 
 DIGITS, MNIST, CIFAR, TINY, IMAGENET = (1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 224, 224)
-SPECS = [*sorted(models()), "resnet18(stem=cifar)", "alexnet(hidden=32)"]
-IMAGE_MODELS = sorted(models().keys() - {"linear", "mlp"})
+ON_TOKENS = {name for name, cls in models().items() if issubclass(cls, TokenModel)}  # see test_token_networks.py
+SPECS = [*sorted(models().keys() - ON_TOKENS), "resnet18(stem=cifar)", "alexnet(hidden=32)"]
+IMAGE_MODELS = sorted(models().keys() - ON_TOKENS - {"linear", "mlp"})
 LEAST = {"cnn": 4, "mnist-cnn": 4, "cifar10-cnn": 8, "lenet5": 12, "vgg9": 8, "densenet": 4}
 IN_UNITS = ("resnet18", "resnet34", "googlenet", "densenet", "densenet(depth=16)")
 
@@ -323,7 +324,8 @@ def test_units_count_as_the_papers_do(text: str, stages: int, blocks: int) -> No
 
 
 def test_plain_networks_declare_no_units() -> None:
-    plain = models().keys() - {"resnet18", "resnet34", "googlenet", "densenet"}
+    plain = models().keys() - ON_TOKENS - {"resnet18", "resnet34", "googlenet", "densenet"}
+    assert not hasattr(make("lstm(hidden=2)", (4,), 10), "units")
     assert not any(hasattr(dry(text, CIFAR, 10), "units") for text in plain)
 
 
