@@ -20,7 +20,7 @@ def checked_classes(study: Study, path: Path, remedy: str) -> Study:
         The same study.
     """
     lengths = {len(row) for row in study.split.counts or []}
-    lengths |= {len(entry.by_class.mean) for entry in study.entries if entry.by_class.mean}
+    lengths |= {len(entry.by_class.mean) for entry in study.entries if entry.by_class and entry.by_class.mean}
     others = sorted(lengths - {len(study.classes)})
     if others:
         raise HoldfastError(

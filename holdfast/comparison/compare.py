@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,11 +14,11 @@ from torch import nn
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
-from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
+from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan, metric_facts
 from holdfast.comparison.result import collect
 from holdfast.comparison.runner import refuse_damaged, refuse_mixed_meanings, run_all
 from holdfast.comparison.study_folder import StudyFolder
-from holdfast.comparison.study_schema import FACTORY, DataFacts, ExecutionOptions, Study
+from holdfast.comparison.study_schema import FACTORY, DataFacts, ExecutionOptions, MetricFacts, Study
 from holdfast.comparison.table_texts import markdown
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
@@ -27,8 +28,9 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
-from holdfast.metrics.lookup import metric_text
+from holdfast.metrics.lookup import metric_text, read_metric
 from holdfast.models.factories import Factory
+from holdfast.runs.code_files import located
 from holdfast.runs.folder import LISTED, folder_for
 from holdfast.runs.setup import model_name, refuse_other_objects
 
@@ -103,7 +105,7 @@ def compare(
         seeds: Number of runs of every method, one seed each.
         first_seed: The first seed; the others follow it.
         sweep: Fields of ``Config``, each with several values to try.
-        targets: Accuracies to reach; by default 50, 80 and 95% of the best that the first method reaches.
+        targets: Scores to reach; by default 50, 80 and 95% of the best that the first method reaches.
         jobs: Number of processes that share the work.
         out: The folder of the comparison, by default a new one in ``runs``. Called again with the same folder, only
             what is missing is run.
@@ -122,11 +124,14 @@ def compare(
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
     if callable(settings.get("metric")) and jobs > 1:
         raise HoldfastError("a metric from Python needs jobs=1; with more, put it in a file: metric='costs.py:cost'")
-    settings |= {"metric": metric_text(settings["metric"])} if "metric" in settings else {}
     from_python = python_objects(data, model)
+    metric = settings.get("metric")
+    if metric is not None and not isinstance(metric, str):
+        own = {"metric": str(metric_text(metric))}
+        settings, from_python = settings | own, from_python | own
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
     execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light)
-    objects = {what.removesuffix(" factory"): name for what, name in from_python.items()}
+    objects = {what.removesuffix(" factory"): name for what, name in from_python.items() if what != "metric"}
     common = settings | named | objects
     request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
     executor = Executor(data if isinstance(data, DataSet) else None, None if isinstance(model, str) else model)
@@ -172,7 +177,10 @@ def run_plan(
     tasks = plan.tasks(folder.path)
     for task in tasks[: len(plan.entries)]:
         executor.check(task)
-    facts = facts_of(executor.federation(tasks[0].config))
+    facts = facts_of(executor.federation(tasks[0].config), located(plan.config).metric)
+    check_targets(plan.execution.targets, facts.measured)
+    if watch is not None:
+        watch.metric = facts.measured
     with FolderLock(folder.path):
         if overwrite:
             folder.clear()
@@ -196,7 +204,9 @@ def tabulate(path: str | Path, targets: Sequence[float] | None = None) -> Compar
     plan = folder.plan()
     if targets is not None:
         plan = replace(plan, execution=replace(plan.execution, targets=list(targets)))
-    study = collect(plan, folder.path, folder.stored().facts)
+    facts = folder.stored().facts
+    check_targets(targets, facts.measured)
+    study = collect(plan, folder.path, facts)
     folder.write_result(study)
     return Comparison(plan, folder.path, study)
 
@@ -212,21 +222,29 @@ def python_objects(data: DataSet | str | None, model: nn.Module | Factory | str 
     return names | {"model" if isinstance(model, nn.Module) else FACTORY: model_name(model)}
 
 
-def facts_of(federation: Federation) -> DataFacts:
-    """Return the classes, and the samples per client and class unless there are too many clients."""
-    counts = None
+def facts_of(federation: Federation, metric: str | None) -> DataFacts:
+    """Return what is known about the data and the metric, without counts if there are too many clients."""
+    task, groups, counts = federation.data.task, list(federation.strata_names), None
     if federation.clients <= LISTED and federation.on_demand is None:
-        counts = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
+        counts = federation.deal.counts(federation.strata, len(groups)).tolist()
     names = list(federation.client_names) if counts is not None and federation.client_names else None
-    return DataFacts(list(federation.strata_names), counts, names)
+    return DataFacts(groups, counts, names, metric_facts(read_metric(metric, task), task.name))
 
 
 def check_numbers(jobs: int, targets: Sequence[float] | None) -> None:
-    """Raise an error for a bad number of jobs or bad targets."""
+    """Raise an error for a bad number of jobs, or for targets that are no numbers."""
     if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
         raise HoldfastError(f"jobs must be a whole number of at least 1, not {jobs}")
     if targets is not None and not len(targets):
-        raise HoldfastError("targets is empty: list accuracies such as 0.8, or leave it out")
+        raise HoldfastError("targets is empty: list scores such as 0.8, or leave it out")
     for target in targets or ():
-        if not 0 < target <= 1:
-            raise HoldfastError(f"a target must be an accuracy in (0, 1], such as 0.8, not {target:g}")
+        if not math.isfinite(target):
+            raise HoldfastError(f"a target must be a finite number, such as 0.8, not {target}")
+
+
+def check_targets(targets: Sequence[float] | None, metric: MetricFacts) -> None:
+    """Raise an error for a target that a metric cannot have."""
+    for target in targets or ():
+        if metric.percent and not 0 < target <= 1:
+            article = "an" if metric.spoken[0] in "aeiou" else "a"
+            raise HoldfastError(f"a target must be {article} {metric.spoken} in (0, 1], such as 0.8, not {target:g}")

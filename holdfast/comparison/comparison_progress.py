@@ -1,4 +1,4 @@
-"""The live table of a comparison: a row per method with its progress, accuracy and difference so far."""
+"""The live table of a comparison: a row per method with its progress, score and difference so far."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.comparison.labels import folded
 from holdfast.comparison.observers import LineLog, Observer, overview
+from holdfast.comparison.score_text import ScoreText
 from holdfast.comparison.task import Task
 from holdfast.core.notebook import CellOutput, in_notebook
 from holdfast.training.round_record import RoundRecord
+
+LEAST = 12  # characters of a method's name on one line
 
 
 def observer(console: Console, quiet: bool) -> Observer:
@@ -34,7 +38,7 @@ class LiveRow:
         beside: The row that it is compared with.
         total: Rounds of all its runs.
         rounds: Rounds done, by seed.
-        accuracy: Final accuracy of the finished runs, by seed.
+        scores: Final scores of the finished runs, by seed.
         now: What is going on.
     """
 
@@ -42,7 +46,7 @@ class LiveRow:
     beside: int
     total: int
     rounds: dict[int, int] = field(default_factory=dict)
-    accuracy: dict[int, float] = field(default_factory=dict)
+    scores: dict[int, float] = field(default_factory=dict)
     now: str = ""
 
 
@@ -76,7 +80,8 @@ class LiveTable(Observer):
     def round(self, task: Task, record: RoundRecord) -> None:
         row, seed = self.rows[task.row], task.config.seed
         row.rounds[seed] = record.round
-        known = "" if record.test_accuracy is None else f": {100 * record.test_accuracy:.1f}%"
+        score = record.test.get(self.metric.metric)
+        known = "" if score is None else f": {ScoreText(self.metric.percent, 1, '%').value(score)}"
         row.now = f"seed {seed}, round {record.round}{known}"
         self._show()
 
@@ -88,7 +93,7 @@ class LiveTable(Observer):
         if state == "finished" and task.summary().get("exploded"):
             row.now = f"seed {seed} exploded"
         if state == "finished" and task.summary()["final"] is not None:
-            row.accuracy[seed] = task.summary()["final"]
+            row.scores[seed] = task.summary()["final"]
 
     def close(self) -> None:
         self.live.stop()
@@ -100,18 +105,25 @@ class LiveTable(Observer):
             self.cell.show(self.view())
 
     def view(self) -> Table:
-        title = "accuracy and difference so far, over finished runs"
-        heads = ("method", "done", "runs", "accuracy", "difference", "now")
+        title = f"{self.metric.spoken} and difference so far, over finished runs"
+        heads = ("method", "done", "runs", self.metric.spoken.replace(" ", "\n"), "difference", "now")
+        text = ScoreText(self.metric.percent, sign="%")
         table = Table(
-            *heads, box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title,
-            title_justify="left",
-        )  # fmt: skip
+            box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left"
+        )
+        for head in heads:
+            table.add_column(head, no_wrap=True)
+        cells = []
         for number in sorted(self.rows):
             row = self.rows[number]
             share = sum(row.rounds.values()) / row.total
-            mean = f"{100 * statistics.fmean(row.accuracy.values()):.2f}%" if row.accuracy else ""
-            other = self.rows[row.beside].accuracy if row.beside != number else {}
-            gaps = [a - other[seed] for seed, a in row.accuracy.items() if seed in other]
-            gap = f"{100 * statistics.fmean(gaps):+.2f}" if gaps else ""
-            table.add_row(Text(row.label), f"{share:.0%}", str(len(row.accuracy)), mean, gap, row.now)
+            mean = text.value(statistics.fmean(row.scores.values())) if row.scores else ""
+            other = self.rows[row.beside].scores if row.beside != number else {}
+            gaps = [a - other[seed] for seed, a in row.scores.items() if seed in other]
+            gap = text.difference(statistics.fmean(gaps)) if gaps else ""
+            cells.append([row.label, f"{share:.0%}", str(len(row.scores)), mean, gap, row.now])
+        others = zip(heads[1:], *(row[1:] for row in cells), strict=True)
+        taken = sum(2 + max(len(line) for cell in column for line in cell.split("\n")) for column in others)
+        for label, *rest in cells:
+            table.add_row(Text(folded(label, max(LEAST, self.live.console.width - taken))), *rest)
         return table

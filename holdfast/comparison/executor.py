@@ -80,7 +80,7 @@ class Executor:
             return "diverged", str(error)
         finally:
             free_gpu_memory()
-        if len(result.history) < task.config.rounds:
+        if not result.finished:
             return "stopped", ""
         if light:
             shutil.rmtree(folder.checkpoint, ignore_errors=True)

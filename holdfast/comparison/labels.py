@@ -1,4 +1,4 @@
-"""How the entries of a comparison are called: values as text, labels, and folder names."""
+"""How the entries of a comparison are called: labels, how they wrap, and folder names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.method.config_text import setting_to_text
+from holdfast.comparison.part_sweeps import axes_of, value_to_text
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,20 @@ class EntryName:
 
 
 def entry_names(methods: Sequence[str], sweep: Mapping[str, Sequence[Any]]) -> list[EntryName]:
-    """Name every method at every point of a sweep, the first method first.
+    """Name every method at every point of a sweep that concerns it, the first method first.
 
     >>> [e.folder for e in entry_names(["fedavg", "prox(0.1)"], {"lr": [0.1, 1.0]})]
     ['fedavg-lr-0.1', 'fedavg-lr-1', 'prox-0.1-lr-0.1', 'prox-0.1-lr-1']
+    >>> [e.label for e in entry_names(["fedavg", "prox"], {"prox.mu": [0.01, 0.1]})]
+    ['fedavg', 'prox, prox.mu=0.01', 'prox, prox.mu=0.1']
     """
-    points = [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
     names: list[EntryName] = []
-    for text, point in itertools.product(methods, points):
-        label = ", ".join([text, *(f"{k}={setting_to_text(v)}" for k, v in point.items())])
-        names.append(EntryName(text, point, label, unique_name(slug(label), {n.folder for n in names})))
+    for text in methods:
+        axes = axes_of(text, sweep)
+        for values in itertools.product(*axes.values()):
+            point = dict(zip(axes, values, strict=True))
+            label = ", ".join([text, *(f"{k}={value_to_text(k, v)}" for k, v in point.items())])
+            names.append(EntryName(text, point, label, unique_name(slug(label), {n.folder for n in names})))
     return names
 
 
@@ -59,3 +63,26 @@ def unique_name(name: str, taken: Collection[str]) -> str:
     """
     numbered = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
     return next(candidate for candidate in numbered if candidate not in taken)
+
+
+def folded(name: str, width: int) -> str:
+    """Wrap a method's name after a plus or a space, and within a part only if it is longer than a line.
+
+    >>> folded("fedbug(0.4)+scaffold", 13)
+    'fedbug(0.4)+\\nscaffold'
+    >>> folded("fedavg, split=dirichlet(0.3, balanced=true)", 16)
+    'fedavg, split=\\ndirichlet(0.3,\\nbalanced=true)'
+    """
+    lines = [""]
+    for piece in pieces(name, width):
+        if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def pieces(name: str, width: int) -> list[str]:
+    """Split a name into parts, and parts longer than a line further; punctuation stays at the ends."""
+    parts = re.split(r"(?<=[+ ])", name)
+    within = [re.split(r"(?<=[=(,])", part) if len(part.rstrip()) > width else [part] for part in parts]
+    return [piece for split in within for piece in split]

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from holdfast.comparison.study_schema import MetricFacts
 from holdfast.comparison.task import Task
 from holdfast.training.round_record import RoundRecord
 
@@ -13,7 +14,13 @@ PATIENCE = 30.0  # seconds without a line
 
 
 class Observer:
-    """Follows the runs silently; the base class of all observers."""
+    """Follows the runs silently; the base class of all observers.
+
+    Attributes:
+        metric: What the runs go by; set before the first of them.
+    """
+
+    metric = MetricFacts()
 
     def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
         """Called before the first run, with every task and its state on disk."""
@@ -43,7 +50,8 @@ class LineLog(Observer):
 
     def round(self, task: Task, record: RoundRecord) -> None:
         if time.monotonic() > self.last + PATIENCE:
-            known = "" if record.test_accuracy is None else f", accuracy {record.test_accuracy:.4f}"
+            score = record.test.get(self.metric.metric)
+            known = "" if score is None else f", {self.metric.spoken} {score:.4f}"
             self.say(f"{task.label}, seed {task.config.seed}: round {record.round} of {task.config.rounds}{known}")
 
     def end(self, task: Task, state: str, why: str) -> None:
@@ -53,7 +61,9 @@ class LineLog(Observer):
         outcome = why
         if state == "finished":
             s = task.summary()
-            outcome = f"accuracy {s['final']:.4f} after {s['rounds']} rounds, {s['seconds']:.1f} s"
+            score = "" if s["final"] is None else f"{self.metric.spoken} {s['final']:.4f} after "
+            outcome = f"{score}{s['rounds']} rounds, {s['seconds']:.1f} s"
+            outcome += ", stopped early" if s.get("stopped_early") else ""
             outcome += f"; exploded by round {s['exploded_round']}" if s.get("exploded") else ""
         self.say(f"{self.done}/{self.total} {task.label}, seed {task.config.seed}: {outcome}")
 

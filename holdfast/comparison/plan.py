@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.comparison.labels import EntryName, entry_names
-from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, StoredPlan
+from holdfast.comparison.part_sweeps import (
+    check_axis,
+    is_part_axis,
+    text_with_values,
+    unlisted,
+    value_to_text,
+    values_from_text,
+    with_values,
+)
+from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, MetricFacts, StoredPlan
 from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.user_files import MODULES
@@ -18,10 +27,11 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.given_clients import decide_clients
 from holdfast.data.normalisation import PUBLISHED
 from holdfast.data.split_sum import read as read_split
-from holdfast.method.config import FIELDS, Config, changed_settings, with_role
+from holdfast.method.config import FIELDS, RIVALS, Config, changed_settings, with_role
 from holdfast.method.config_text import flag_words, setting_from_text, setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
+from holdfast.metrics.metric import Metric
 from holdfast.runs.code_files import placed, recorded, with_files_of
 from holdfast.runs.file_imports import import_parts
 
@@ -84,12 +94,16 @@ class Plan:
     @property
     def entries(self) -> list[Entry]:
         """Every method at every point, the first method first."""
-        names = entry_names([text for text, _ in self.methods], self.sweep)
-        points = len(names) // len(self.methods)
-        return [Entry(n.text, n.settings, n.label, n.folder, self.methods[i // points][1]) for i, n in enumerate(names)]
+        built = dict(self.methods)
+        return [
+            Entry(n.text, n.settings, n.label, n.folder, with_values(built[n.text], n.settings))
+            for n in entry_names(list(built), self.sweep)
+        ]
 
     def config_of(self, entry: Entry, seed: int) -> Config:
-        return self.config.changed(method=entry.text, seed=seed, **entry.settings)
+        settings = {name: value for name, value in entry.settings.items() if not is_part_axis(name)}
+        method = text_with_values(entry.text, entry.settings)
+        return self.config.changed(method=method, seed=seed, **settings)
 
     def decided(self, data: DataSet) -> Plan:
         """Return the plan with the split and the number of clients decided that were left open.
@@ -122,13 +136,23 @@ class Plan:
         """Return what an entry is compared with: the first method at the same point of the sweep.
 
         The points of a single method are compared with its first point, on the same federation if the sweep changes it.
+        A parameter of a part counts only where both have the part.
         """
         names = WHO_TRAINS if len(self.methods) == 1 else tuple(self.sweep)
-        return next(e for e in self.entries if all(e.settings.get(k) == entry.settings.get(k) for k in names))
+
+        def agrees(e: Entry) -> bool:
+            both = [name for name in names if name in e.settings and name in entry.settings]
+            return all(e.settings[name] == entry.settings[name] for name in both)
+
+        return next(e for e in self.entries if agrees(e))
 
     def settings(self) -> dict[str, Any]:
         """Return the notable settings that all runs share."""
         return notable_settings(self.config, self.cohort(), ("method", "seed", "data_dir", *self.sweep))
+
+    def defaults(self) -> dict[str, Any]:
+        """Return further settings that all runs share and that a page shows, although they are the defaults."""
+        return shown_defaults(self.config, self.sweep)
 
     def cohort(self) -> int | None:
         """Return the clients per round if that number is the same for all runs; by default it depends on clients."""
@@ -137,11 +161,15 @@ class Plan:
         sizes = {self.config_of(entry, 0).cohort_size for entry in self.entries}
         return sizes.pop() if len(sizes) == 1 else None
 
+    def swept(self) -> dict[str, list[Any]]:
+        """Return the sweep as JSON has it: lists in place of tuples."""
+        return {name: [list(v) if isinstance(v, tuple) else v for v in vs] for name, vs in self.sweep.items()}
+
     def stored(self, facts: DataFacts) -> StoredPlan:
         """Return what ``plan.json`` holds."""
         return StoredPlan(
             methods=[text for text, _ in self.methods],
-            sweep={name: list(values) for name, values in self.sweep.items()},
+            sweep=self.swept(),
             seeds=list(self.seeds),
             settings={k: v for k, v in settings_of(self.config).items() if k not in ("method", "seed")},
             how=self.execution,
@@ -149,6 +177,7 @@ class Plan:
             classes=facts.classes,
             counts=facts.counts,
             names=facts.names,
+            measured=facts.measured,
         )
 
     def command(self, out: Path) -> str | None:
@@ -159,7 +188,7 @@ class Plan:
         words += ["--seeds", str(len(self.seeds))]
         words += ["--first-seed", str(self.seeds[0])] if self.seeds[0] else []
         for name, values in self.sweep.items():
-            words += ["--sweep", f"{name}={','.join(map(setting_to_text, values))}"]
+            words += ["--sweep", f"{name}={','.join(value_to_text(name, value) for value in values)}"]
         return shlex.join([*words, *execution_flags(self.execution), "--out", str(out)])
 
 
@@ -187,6 +216,26 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
     }
 
 
+def shown_defaults(config: Config, leave_out: Collection[str] = ()) -> dict[str, Any]:
+    """Return the settings that every page shows and that are the defaults: those with the role ``setup``.
+
+    A setting whose rival is set has no meaning and is left out, such as epochs where steps are set.
+    """
+    values = settings_of(config) | {"epochs": config.passes, "split_seed": "that of the run"}
+    found: dict[str, Any] = {}
+    for name in with_role("setup"):
+        rivals = [other for pair in RIVALS if name in pair for other in pair if other != name]
+        ruled_out = any(getattr(config, other) != FIELDS[other].default or other in leave_out for other in rivals)
+        if getattr(config, name) == FIELDS[name].default and name not in leave_out and not ruled_out:
+            found[name] = values[name]
+    return found
+
+
+def metric_facts(metric: Metric, task: str) -> MetricFacts:
+    """Return what a comparison says about its metric."""
+    return MetricFacts(metric.name, metric.higher_is_better, metric.percent, task)
+
+
 def flags(config: Config, leave_out: Collection[str]) -> list[str]:
     """Return the words of a command line that set everything in which a config differs from the defaults."""
     changed = changed_settings(placed(config), (*leave_out, *with_role("recorded")))
@@ -210,8 +259,12 @@ def make_plan(request: ComparisonRequest) -> Plan:
     for name in ("method", "seed"):
         if name in settings:
             raise HoldfastError(f"{name} cannot be set for a whole comparison: {FIELDS[name].metadata['not_swept']}")
-    config, sweep = recorded_sweep(recorded(Config().changed(**settings)), check_sweep(request.sweep, settings))
+    own = {name: values for name, values in request.sweep.items() if is_part_axis(name)}
+    others = {name: values for name, values in request.sweep.items() if name not in own}
+    config, checked = recorded_sweep(recorded(Config().changed(**settings)), check_sweep(others, settings))
     built = built_methods(request, config)
+    checked |= own_axes(own, [text for text, _ in built], request.stored)
+    sweep = {name: checked[name] for name in request.sweep}
     plan = Plan(
         config,
         tuple(built),
@@ -267,31 +320,59 @@ def check_sweep(sweep: Mapping[str, Sequence[Any]], settings: Mapping[str, Any])
             raise HoldfastError(
                 f"{name} is both swept and set to {setting_to_text(settings[name])}: leave one of them out"
             )
-        if isinstance(values, str) or not values:
-            raise HoldfastError(f"the sweep of {name} needs a list of values, such as {name}=a,b")
-        checked = tuple(getattr(Config().changed(**{name: v}), name) for v in values)
-        for value in checked:
-            if checked.count(value) > 1:
-                raise HoldfastError(f"the sweep of {name} lists {setting_to_text(value)} twice: remove one")
-        axes[name] = checked
+        refuse_no_list(name, values)
+        axes[name] = tuple(getattr(Config().changed(**{name: v}), name) for v in values)
+        refuse_repeated(name, axes[name])
     return axes
 
 
-def sweep_from_text(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Parse ``lr=0.01,0.1`` as a user writes it; commas within parentheses belong to the value.
+def own_axes(sweep: Mapping[str, Sequence[Any]], methods: Sequence[str], stored: bool) -> dict[str, tuple[Any, ...]]:
+    """Check the axes of a sweep that are parameters of parts.
 
-    >>> sweep_from_text(["split=iid,dirichlet(0.1, balanced=true)", "batch=8,16"])
-    {'split': ['iid', 'dirichlet(0.1, balanced=true)'], 'batch': [8, 16]}
+    Args:
+        sweep: Their names and values.
+        methods: The methods of the comparison, as text.
+        stored: Whether the comparison was read from disk: then it was checked, and its parts may not be known here.
+
+    Returns:
+        The values in the types of the parameters.
+    """
+    axes: dict[str, tuple[Any, ...]] = {}
+    for name, values in sweep.items():
+        refuse_no_list(name, values)
+        axes[name] = tuple(map(unlisted, values)) if stored else check_axis(name, values, methods)
+        refuse_repeated(name, axes[name])
+    return axes
+
+
+def refuse_no_list(name: str, values: Any) -> None:
+    if isinstance(values, str) or not values:
+        raise HoldfastError(f"the sweep of {name} needs a list of values, such as {name}=a,b")
+
+
+def refuse_repeated(name: str, values: tuple[Any, ...]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            raise HoldfastError(f"the sweep of {name} lists {value_to_text(name, value)} twice: remove one")
+
+
+def sweep_from_text(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Parse ``lr=0.01,0.1`` or ``prox.mu=0.01,0.1`` as a user writes it; commas within parentheses belong to the value.
+
+    >>> sweep_from_text(["split=iid,dirichlet(0.1, balanced=true)", "batch=8,16", "prox.mu=0.01,0.1"])
+    {'split': ['iid', 'dirichlet(0.1, balanced=true)'], 'batch': [8, 16], 'prox.mu': [0.01, 0.1]}
     """
     sweep: dict[str, list[Any]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
-        name = name.strip().replace("-", "_")
+        part, dot, last = name.strip().rpartition(".")
+        name = part + dot + last.replace("-", "_")
         if not equals or not values.strip():
             raise HoldfastError(f"--sweep {text}: expected NAME=VALUE,VALUE,..., such as lr=0.01,0.1")
         if name in sweep:
             raise HoldfastError(f"{name} is swept twice: write --sweep {name}=a,b,c once")
-        sweep[name] = [setting_from_text(name, word) for word in words(values)]
+        pieces = words(values)
+        sweep[name] = values_from_text(pieces) if dot else [setting_from_text(name, word) for word in pieces]
     return sweep
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,9 @@ from typing import Any
 from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.labels import EntryName
 from holdfast.comparison.plan import Plan
-from holdfast.comparison.stats import paired, reach, spread, usual_targets, verdict
+from holdfast.comparison.stats import ACCURACY, paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.stored_run import StoredRun, read_run
 from holdfast.comparison.study_schema import (
-    AccuracyScores,
     ClassAccuracy,
     ClientCounts,
     Curves,
@@ -21,12 +21,17 @@ from holdfast.comparison.study_schema import (
     DivergedRun,
     DriftCurve,
     ExplodedRun,
+    Floor,
+    MetricFacts,
+    Scores,
+    Spread,
     Study,
     StudyEntry,
     TargetCost,
 )
 from holdfast.runs.explosion import exploded
 from holdfast.runs.provenance import MADE
+from holdfast.tasks.lookup import tasks
 
 
 @dataclass(frozen=True)
@@ -64,28 +69,30 @@ def collect(plan: Plan, out: Path, facts: DataFacts, read: Callable[[Path, int],
         The study.
     """
     rows = {entry.folder: read_entry(entry, plan.seeds, out, read) for entry in plan.entries}
-    targets = plan.execution.targets
+    metric, targets = facts.measured, plan.execution.targets
     if targets is None:
         first = [row for row in rows.values() if row.method == plan.methods[0][0]]  # at every point of a sweep
-        best = [spread(row.figures("best")).mean for row in first]
-        targets = usual_targets(max((b for b in best if b is not None), default=None))
+        targets = targets_of(first, metric)
     entries = []
     for entry in plan.entries:
         reference = plan.reference(entry)
         compared_with = None if reference == entry else rows[reference.folder]
-        entries.append(study_entry(rows[entry.folder], compared_with, targets))
+        entries.append(study_entry(rows[entry.folder], compared_with, targets, metric))
+    runs = [run for row in rows.values() for run in row.runs.values()]
     study = Study(
-        **made(run for row in rows.values() for run in row.runs.values()),
+        **made(runs),
+        **measured(runs, metric),
         command=plan.command(out),
         own=plan.from_python,
         settings=plan.settings(),
-        sweep={name: list(values) for name, values in plan.sweep.items()},
+        defaults=with_engine(plan.defaults(), runs),
+        sweep=plan.swept(),
         seeds=list(plan.seeds),
         targets=list(targets),
         classes=facts.classes,
         split=ClientCounts(facts.counts or None, facts.names),
         entries=entries,
-        best_points=best_points(entries) if plan.sweep else None,
+        best_points=best_points(entries, metric) if plan.sweep else None,
     )
     return checked_classes(study, out / "plan.json", "start over with --overwrite")
 
@@ -102,18 +109,58 @@ def made(runs: Iterable[StoredRun]) -> dict[str, Any]:
     return {name: ", ".join(sorted({one[name] for one in known if name in one})) for name in MADE}
 
 
-def study_entry(row: EntryRuns, reference: EntryRuns | None, targets: Sequence[float]) -> StudyEntry:
+def with_engine(defaults: dict[str, Any], runs: Sequence[StoredRun]) -> dict[str, Any]:
+    """Say which engine the runs got where they left it open, as far as they say it."""
+    engines = sorted({engine for run in runs if (engine := run.get("engine"))})
+    return defaults | {"engine": " and ".join(engines)} if engines and "engine" in defaults else defaults
+
+
+def measured(runs: Sequence[StoredRun], metric: MetricFacts) -> dict[str, Any]:
+    """Return what a study says about its metric: what best rounds were chosen on, and the floor."""
+    chosen = {run.get("chosen_on") or "test" for run in runs if run.summary}
+    floors = [value for run in runs if (value := (run.get("floor") or {}).get(metric.metric)) is not None]
+    return {
+        **vars(metric),
+        "chosen_on": "validation" if chosen == {"validation"} else "test",
+        "floor": Floor(floor_name(metric.task), statistics.fmean(floors)) if floors else None,
+    }
+
+
+def floor_name(task: str) -> str:
+    """Return what the floor of a task predicts; a task of the user's may not be known here."""
+    known = tasks()
+    return known[task].floor if task in known else "floor"
+
+
+def targets_of(rows: Sequence[EntryRuns], metric: MetricFacts) -> list[float]:
+    """Return the usual targets, from the point of the first method that has the best score."""
+    scored = {best: row for row in rows if (best := spread(row.figures("best")).mean) is not None}
+    best = metric.best(scored)
+    if best is None:
+        return []
+    starts = [next((s for s in scores if s is not None), None) for scores in curves(runs_of(scored[best]), metric).test]
+    return usual_targets(best, metric, spread(starts).mean)
+
+
+def runs_of(row: EntryRuns) -> list[StoredRun]:
+    return list(row.runs.values())
+
+
+def study_entry(
+    row: EntryRuns, reference: EntryRuns | None, targets: Sequence[float], metric: MetricFacts
+) -> StudyEntry:
     """Summarize an entry over its seeds.
 
     Args:
         row: The entry.
         reference: The entry that it is compared with; None for a reference itself.
-        targets: Accuracies to reach.
+        targets: Scores to reach.
+        metric: What is scored.
 
     Returns:
         Its statistics, curves and drift.
     """
-    runs = list(row.runs.values())
+    runs = runs_of(row)
     final = row.figures("final")
     difference = paired(final, reference.figures("final"), reference.label) if reference else None
     personal = row.figures("personal_accuracy")
@@ -122,20 +169,23 @@ def study_entry(row: EntryRuns, reference: EntryRuns | None, targets: Sequence[f
         method=row.method,
         settings=row.settings,
         runs=list(row.runs),
-        accuracy=AccuracyScores(*(spread(row.figures(kind)) for kind in ("final", "best", "last5"))),
+        scores=Scores(
+            **{kind: spread(row.figures(kind)) for kind in ("final", "best", "last5")},
+            validation=validation(runs, metric),
+        ),
         difference=difference,
-        verdict=verdict(difference),
+        verdict=verdict(difference, metric.higher_is_better),
         diverged=[DivergedRun(run.seed, run.why) for run in runs if run.why],
         exploded=explosions(runs),
         leaks_test_data=any(row.figures("leaks_test_data")),
-        targets=[cost_to_reach(runs, target) for target in targets],
-        kappa=spread(row.figures("kappa")),
-        rho=spread(row.figures("rho")),
+        targets=[cost_to_reach(runs, target, metric) for target in targets],
+        kappa=spread(row.figures("kappa")) if metric.metric == ACCURACY.metric else None,
+        rho=spread(row.figures("rho")) if metric.metric == ACCURACY.metric else None,
         seconds=spread(row.figures("seconds")),
         bytes=spread([run.traffic for run in runs]),
         personal=spread(personal) if any(p is not None for p in personal) else None,
-        by_class=by_class(row.figures("accuracy_by_class")),
-        curves=curves(runs),
+        by_class=by_class(row.figures("accuracy_by_class")) if metric.task == ACCURACY.task else None,
+        curves=curves(runs, metric),
         drift=drift(runs),
     )
 
@@ -153,8 +203,15 @@ def explosions(runs: Sequence[StoredRun]) -> list[ExplodedRun]:
     return [ExplodedRun(seed, round) for seed, round in rounds.items() if round is not None]
 
 
-def cost_to_reach(runs: Sequence[StoredRun], target: float) -> TargetCost:
-    rounds, seconds, traffic = zip(*(reach(run.history, target) for run in runs), strict=True)
+def validation(runs: Sequence[StoredRun], metric: MetricFacts) -> Spread | None:
+    """Return the last score of every finished run on validation data; None without such data."""
+    lasts = [[line["validation"].get(metric.metric) for line in run.history if line["validation"]] for run in runs]
+    known = [scores[-1] if scores and run.summary else None for run, scores in zip(runs, lasts, strict=True)]
+    return spread(known) if any(lasts) else None
+
+
+def cost_to_reach(runs: Sequence[StoredRun], target: float, metric: MetricFacts) -> TargetCost:
+    rounds, seconds, traffic = zip(*(reach(run.history, target, metric) for run in runs), strict=True)
     return TargetCost(target, list(rounds), list(seconds), list(traffic))
 
 
@@ -165,15 +222,22 @@ def by_class(values: list[list[float | None] | None]) -> ClassAccuracy:
     return ClassAccuracy([spread(column).mean for column in zip(*known, strict=True)], values)
 
 
-def curves(runs: Sequence[StoredRun]) -> Curves:
+def curves(runs: Sequence[StoredRun], metric: MetricFacts) -> Curves:
     """Return the scores at evaluated rounds; the curve of a run that diverged or is not finished ends in None."""
     rounds = sorted({line["round"] for run in runs for line in run.history if line["test"]})
 
-    def along_rounds(name: str) -> list[list[float | None]]:
-        return [along(rounds, {line["round"]: line["test"].get(name) for line in run.history}) for run in runs]
+    def along_rounds(kind: str, name: str) -> list[list[float | None]]:
+        return [along(rounds, {line["round"]: line[kind].get(name) for line in run.history}) for run in runs]
 
     losses = [along(rounds, {line["round"]: line["train_loss"] for line in run.history}) for run in runs]
-    return Curves(rounds, along_rounds("accuracy"), along_rounds("loss"), losses)
+    judged = any(line["validation"] for run in runs for line in run.history)
+    return Curves(
+        rounds,
+        along_rounds("test", metric.metric),
+        along_rounds("test", "loss"),
+        losses,
+        along_rounds("validation", metric.metric) if judged else [],
+    )
 
 
 def drift(runs: Sequence[StoredRun]) -> dict[str, DriftCurve]:
@@ -192,11 +256,14 @@ def along(rounds: Sequence[int], known: dict[int, float | None]) -> list[float |
     return [known.get(t) for t in rounds]
 
 
-def best_points(entries: Sequence[StudyEntry]) -> dict[str, str]:
-    """Return, for every method, the label of the point with the highest mean final accuracy that did not diverge."""
+def best_points(entries: Sequence[StudyEntry], metric: MetricFacts) -> dict[str, str]:
+    """Return, for every method, the label of the point with the best mean final score that did not diverge.
+
+    The score is that on validation data if there are any, else that on the test data.
+    """
     best: dict[str, tuple[float, str]] = {}
     for entry in entries:
-        mean = entry.accuracy.final.mean
-        if mean is not None and (entry.method not in best or mean > best[entry.method][0]):
+        mean = entry.scores.chosen_by.mean
+        if mean is not None and (entry.method not in best or metric.better(mean, best[entry.method][0])):
             best[entry.method] = (mean, entry.label)
     return {method: label for method, (_, label) in best.items()}

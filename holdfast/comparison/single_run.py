@@ -10,11 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.comparison.class_checks import checked_classes
-from holdfast.comparison.plan import flags, notable_settings
-from holdfast.comparison.result import EntryRuns, made, study_entry
+from holdfast.comparison.plan import flags, metric_facts, notable_settings, shown_defaults
+from holdfast.comparison.result import EntryRuns, made, measured, study_entry, targets_of, with_engine
 from holdfast.comparison.stats import reach
 from holdfast.comparison.stored_run import StoredRun
-from holdfast.comparison.study_schema import ClientCounts, DataFacts, Study
+from holdfast.comparison.study_schema import ClientCounts, DataFacts, MetricFacts, Study
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import JsonMismatch, from_json
 from holdfast.method.config import Config
@@ -35,22 +35,38 @@ def study_of_run(folder: Path) -> Study:
     """Read the run in a folder, finished or as far as it is."""
     config = RunFolder(folder).stored()
     run = read_any_run(folder, config)
-    targets = [t for t in TARGETS if reach(run.history, t)[0] is not None]
+    metric = metric_of_run(run, config)
+    targets = targets_of_run(run, metric)
     facts = read_facts(folder / SPLIT) if (folder / SPLIT).exists() else DataFacts([], None)
     by_class = run.get("accuracy_by_class") or []
     study = Study(
         **made([run]),
+        **measured([run], metric),
         command=run_command(config),
         settings=notable_settings(config, config.cohort_size if config.participation is None else None),
+        defaults=with_engine(shown_defaults(config), [run]),
         seeds=[config.seed],
         targets=targets,
         classes=facts.classes or [str(c) for c in range(len(by_class))],
         split=ClientCounts(facts.counts, facts.names, left_out(run, stored_names(folder))),
-        entries=[study_entry(EntryRuns(config.method, config.method, {}, {".": run}), None, targets)],
+        entries=[study_entry(EntryRuns(config.method, config.method, {}, {".": run}), None, targets, metric)],
         config=config_to_toml(config),
         rounds_done=len(run.history),
     )
     return checked_classes(study, folder / SPLIT, WRITE_AGAIN)
+
+
+def metric_of_run(run: StoredRun, config: Config) -> MetricFacts:
+    """Return what a run goes by."""
+    metric = metric_named(config.metric or run.summary["metric"])
+    return metric_facts(metric, run.summary.get("task", MetricFacts.task))
+
+
+def targets_of_run(run: StoredRun, metric: MetricFacts) -> list[float]:
+    """Return those of the fixed targets that the run reached; where these make no sense, the usual ones."""
+    if not (metric.percent and metric.higher_is_better):
+        return targets_of([EntryRuns("", "", {}, {"": run})], metric)
+    return [t for t in TARGETS if reach(run.history, t, metric)[0] is not None]
 
 
 def read_any_run(folder: Path, config: Config) -> StoredRun:

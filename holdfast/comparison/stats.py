@@ -1,4 +1,4 @@
-"""The statistics of a comparison: means over seeds, paired differences, and the cost of reaching an accuracy."""
+"""The statistics of a comparison: means over seeds, paired differences, ties, and the cost of reaching a score."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.comparison.study_schema import PairedDifference, Spread
+from holdfast.comparison.score_text import ScoreText
+from holdfast.comparison.study_schema import MetricFacts, PairedDifference, Spread, StudyEntry
 
 CONFIDENCE = 0.95
 NOT_SEEN = "no difference seen"
+ACCURACY = MetricFacts()
 Values = Sequence[float | None]
 
 
@@ -28,10 +30,10 @@ def spread(values: Values) -> Spread:
 
 
 def paired(values: Values, reference: Values, to: str = "") -> PairedDifference | None:
-    """Compare final accuracies with those of a reference, seed by seed: a t interval and the paired t test.
+    """Compare final scores with those of a reference, seed by seed: a t interval and the paired t test.
 
     Args:
-        values: The accuracy of every seed.
+        values: The score of every seed.
         reference: That of the reference, for the same seeds.
         to: The label of the reference.
 
@@ -64,30 +66,99 @@ def student() -> Any:
     return t
 
 
-def verdict(difference: PairedDifference | None) -> str:
+def verdict(difference: PairedDifference | None, higher_is_better: bool = True) -> str:
     """Judge by the interval: ``better``, ``worse`` or ``no difference seen``; empty without an interval."""
     if difference is None or difference.low is None or difference.high is None:
         return ""
-    if difference.low > 0:
-        return "better"
-    return "worse" if difference.high < 0 else NOT_SEEN
+    if difference.low <= 0 <= difference.high:
+        return NOT_SEEN
+    return "better" if (difference.low > 0) == higher_is_better else "worse"
 
 
-def reach(history: Sequence[dict[str, Any]], target: float) -> tuple[int | None, float | None, int | None]:
-    """Return the rounds, seconds and bytes until the test accuracy first reached a target; None if it never did."""
+def leaders(entries: Sequence[StudyEntry], metric: MetricFacts) -> list[StudyEntry]:
+    """Return the entry with the best mean final score, and after it those that tie with it.
+
+    An entry ties if tables show the same mean, or if the paired 95% interval of its difference from the best has 0 in
+    it.
+    """
+    scored = [e for e in entries if e.scores.final.mean is not None]
+    top = metric.best(mean for e in scored if (mean := e.scores.final.mean) is not None)
+    first = next((e for e in scored if e.scores.final.mean == top), None)
+    if first is None:
+        return []
+    return [first, *(e for e in scored if e is not first and ties(e.scores.final, first.scores.final, metric))]
+
+
+def ties(one: Spread, other: Spread, metric: MetricFacts = ACCURACY) -> bool:
+    """Tell whether two means are shown as the same, or no difference is seen between them, seed by seed."""
+    return same_mean(one, other, metric) or verdict(paired(one.values, other.values)) == NOT_SEEN
+
+
+def same_mean(one: Spread, other: Spread, metric: MetricFacts) -> bool:
+    """Tell whether tables show two means as the same number."""
+    text = ScoreText(metric.percent)
+    return one.mean is not None and text.value(one.mean) == text.value(other.mean)
+
+
+def without_warm_up(seconds: Sequence[float]) -> list[float]:
+    """Return the seconds of a run's rounds without the warm-up and compilation in the first one.
+
+    The first round counts as the median of the others if it took longer. A single round is left as it is.
+
+    >>> without_warm_up([9.0, 1.0, 3.0, 2.0]), without_warm_up([0.5, 1.0]), without_warm_up([9.0])
+    ([2.0, 1.0, 3.0, 2.0], [0.5, 1.0], [9.0])
+    """
+    first, rest = seconds[:1], seconds[1:]
+    return [min(*first, statistics.median(rest)), *rest] if rest else list(first)
+
+
+def reach(
+    history: Sequence[dict[str, Any]], target: float, metric: MetricFacts = ACCURACY
+) -> tuple[int | None, float | None, int | None]:
+    """Return what it took until the test score first reached a target.
+
+    Args:
+        history: The lines of a run's history.
+        target: The score to reach: at least this, or at most this if lower scores are better.
+        metric: What is scored.
+
+    Returns:
+        Rounds, seconds without warm-up, and bytes; None if it never did.
+    """
+    clock = without_warm_up([line["seconds"] for line in history])
     seconds, traffic = 0.0, 0
-    for line in history:
-        seconds += line["seconds"]
+    for line, took in zip(history, clock, strict=True):
+        seconds += took
         traffic += line["upload_bytes"] + line["download_bytes"]
-        if (line["test"].get("accuracy") or 0) >= target:
+        score = line["test"].get(metric.metric)
+        if score is not None and not metric.better(target, score):
             return line["round"], seconds, traffic
     return None, None, None
 
 
-def usual_targets(best: float | None) -> list[float]:
-    """Choose targets where none are given: half, 80% and 95% of the reference's best accuracy, in whole percent.
+def usual_targets(best: float | None, metric: MetricFacts = ACCURACY, start: float | None = None) -> list[float]:
+    """Choose targets where none are given.
+
+    For a percentage of which more is better: half, 80% and 95% of the best score, in whole percent. For other metrics:
+    half, 80% and 95% of the way from the first score to the best, with three digits.
+
+    Args:
+        best: The best score of the reference; None if it has none.
+        metric: What is scored.
+        start: Its score in the first evaluated round.
+
+    Returns:
+        The targets, the easiest first.
 
     >>> usual_targets(0.91)
     [0.46, 0.73, 0.86]
+    >>> usual_targets(20.0, MetricFacts("rmse", False, False), start=100.0)
+    [60.0, 36.0, 24.0]
     """
-    return sorted({round(best * share, 2) for share in (0.5, 0.8, 0.95)}) if best else []
+    shares = (0.5, 0.8, 0.95)
+    if metric.percent and metric.higher_is_better:
+        return sorted({round(best * share, 2) for share in shares}) if best else []
+    if best is None or start is None or not metric.better(best, start):
+        return []
+    way = {float(f"{start + share * (best - start):.3g}") for share in shares}
+    return sorted(way, reverse=not metric.higher_is_better)

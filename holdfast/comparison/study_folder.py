@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.comparison.class_checks import checked_classes
-from holdfast.comparison.old_formats import modern_plan, modern_study, renamed_folders
+from holdfast.comparison.old_formats import PARTS_RENAMED, modern_keys, modern_plan, modern_study, renamed_folders
+from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
 from holdfast.comparison.study_schema import FACTORY, FORMAT, DataFacts, StoredPlan, Study
 from holdfast.comparison.table_texts import as_csv, latex, markdown
@@ -17,7 +18,6 @@ from holdfast.core.files import ASIDE, write_atomically
 from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.core.typed_json import JsonMismatch, from_json, to_json
 from holdfast.method.config import Config
-from holdfast.method.config_text import setting_to_text
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.resume import Difference, first_difference
 from holdfast.runs.run_files import CONFIG
@@ -61,12 +61,12 @@ class StudyFolder:
             write_atomically(self.path / name, text)
 
     def stored(self) -> StoredPlan:
-        """Read ``plan.json``; a folder of an older format is brought up to date first."""
+        """Read ``plan.json``; a folder of format 1 is brought up to date first, since its folders have other names."""
         path = self.path / PLAN
         if not path.exists():
             raise HoldfastError(f"{self.path} holds no comparison: give the folder of one")
         plan = read_file(path, StoredPlan, "start over with --overwrite")
-        return self._upgrade(plan) if plan.format < FORMAT else plan
+        return self._upgrade(plan) if plan.format < PARTS_RENAMED else modern_plan(plan)
 
     def plan(self) -> Plan:
         """Build the plan that is stored here."""
@@ -141,6 +141,7 @@ def read_file(path: Path, kind: type[T], remedy: str) -> T:
             raise HoldfastError(
                 f"{path} has format {value['format']}, but this version reads formats up to {FORMAT}: update Holdfast"
             )
+        value = modern_keys(value)
     try:
         return from_json(kind, value)
     except JsonMismatch as error:
@@ -168,7 +169,8 @@ def check_same_comparison(path: Path, stored: StoredPlan, asked: StoredPlan) -> 
             sources = [f"{name} from Python ({text})" if text else f"{name} given by name" for text in (old, new)]
             raise HoldfastError(f"{another}{sources[0]}, not {sources[1]}{remedy}")
     if stored.sweep != asked.sweep:
-        sweep = "; ".join(f"{k}={','.join(map(setting_to_text, v))}" for k, v in stored.sweep.items()) or "none"
+        axes = [f"{k}={','.join(value_to_text(k, v) for v in values)}" for k, values in stored.sweep.items()]
+        sweep = "; ".join(axes) or "none"
         raise HoldfastError(f"{another}the sweep {sweep}{remedy}")
     lists: tuple[tuple[str, list[Any], list[Any]], ...] = (
         ("methods", stored.methods, asked.methods), ("seeds", stored.seeds, asked.seeds),

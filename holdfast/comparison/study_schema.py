@@ -5,13 +5,53 @@ Lists over seeds follow ``Study.seeds``. A value is None where a run has none: i
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.typed_json import OMIT_NONE
 
 FACTORY = "model factory"  # the entry of ``own`` for a function or class from Python that makes the model
-FORMAT = 2  # of both files; 1 is the same with older part names, and its plan.json has no number
+# Of both files. Format 1 has older part names, and its plan.json has no number. Formats 1 and 2 know accuracy alone:
+# ``accuracy`` in place of ``scores``, ``test_accuracy`` in place of ``test``.
+FORMAT = 3
+ACRONYMS = ("rmse", "mae", "r2", "auroc", "f1")  # words that are written in capitals
+
+
+@dataclass(frozen=True)
+class MetricFacts:
+    """What everything in a comparison goes by.
+
+    Attributes:
+        metric: The name of the metric.
+        higher_is_better: Its direction.
+        percent: Whether it is shown as a percentage.
+        task: The name of the task.
+    """
+
+    metric: str = "accuracy"
+    higher_is_better: bool = True
+    percent: bool = True
+    task: str = "classification"
+
+    def better(self, score: float, than: float) -> bool:
+        """Tell whether a score is better than another one."""
+        return score > than if self.higher_is_better else score < than
+
+    def best(self, scores: Iterable[float]) -> float | None:
+        """Return the best of some scores; None if there are none."""
+        return (max if self.higher_is_better else min)(scores, default=None)
+
+    @property
+    def spoken(self) -> str:
+        """The metric in a sentence.
+
+        >>> MetricFacts("balanced_accuracy").spoken, MetricFacts("macro_f1").spoken, MetricFacts("rmse").spoken
+        ('balanced accuracy', 'macro F1', 'RMSE')
+        """
+        words = [self.metric] if ":" in self.metric else re.split("[-_]", self.metric)  # a function in a file
+        return " ".join(word.upper() if word in ACRONYMS else word for word in words)
 
 
 @dataclass(frozen=True)
@@ -30,12 +70,38 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class AccuracyScores:
-    """Test accuracy: after the last round, the best of any round, and the mean of the last five evaluated rounds."""
+class Scores:
+    """The metric on the test data.
+
+    Attributes:
+        final: After the last round.
+        best: In the best round, which ``Study.chosen_on`` chose.
+        last5: The mean of the last five evaluated rounds.
+        validation: On the validation data after the last round; None without validation data.
+    """
 
     final: Spread
     best: Spread
     last5: Spread
+    validation: Spread | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def chosen_by(self) -> Spread:
+        """What the best point of a sweep is chosen by: validation data if there are any, else test data."""
+        return self.validation or self.final
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The score of a prediction that ignores the inputs.
+
+    Attributes:
+        name: That prediction, such as ``majority class`` or ``mean``.
+        value: Its score on the test data.
+    """
+
+    name: str
+    value: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +145,10 @@ class ExplodedRun:
 
 @dataclass(frozen=True)
 class TargetCost:
-    """Rounds, seconds and bytes, seed by seed, until the accuracy ``target`` was reached; None where it never was."""
+    """Rounds, seconds and bytes, seed by seed, until ``target`` was reached; None where it never was.
+
+    Seconds leave the warm-up of the first round out (see ``stats.without_warm_up``).
+    """
 
     target: float
     rounds: list[int | None]
@@ -97,12 +166,13 @@ class ClassAccuracy:
 
 @dataclass(frozen=True)
 class Curves:
-    """Scores over the evaluated rounds, one curve per seed."""
+    """The metric and the losses over the evaluated rounds, one curve per seed; ``validation`` is empty without data."""
 
     rounds: list[int]
-    test_accuracy: list[list[float | None]]
+    test: list[list[float | None]]
     test_loss: list[list[float | None]]
     train_loss: list[list[float | None]]
+    validation: list[list[float | None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -122,7 +192,7 @@ class EntryProgress:
         done: How many of them are finished or diverged.
         rounds: Rounds trained so far in all of them.
         of: Rounds to train in all of them.
-        final: Final accuracy of the finished runs.
+        final: Final score of the finished runs.
     """
 
     runs: int
@@ -153,12 +223,13 @@ class StudyEntry:
         difference: To the reference; None for the reference itself and where a run diverged.
         verdict: ``better``, ``worse``, ``no difference seen``, or empty without an interval.
         exploded: The runs that ended normally but whose training loss exploded.
-        leaks_test_data: Whether training used test data, which makes the accuracy meaningless.
-        kappa: Final accuracy times 10 000 per second.
-        rho: Final accuracy times 10 000 per megabyte.
+        leaks_test_data: Whether training used test data, which makes the scores meaningless.
+        kappa: Final accuracy times 10 000 per second; None for other metrics.
+        rho: Final accuracy times 10 000 per megabyte; None for other metrics.
         seconds: Wall-clock time of all rounds.
         bytes: Upload and download of all rounds.
         personal: Accuracy of the clients' own copies, where they were tuned.
+        by_class: Accuracy by class; None for a task without classes.
         progress: Only while the comparison is not finished; never written to ``compare.json``.
     """
 
@@ -166,19 +237,19 @@ class StudyEntry:
     method: str
     settings: dict[str, Any]
     runs: list[str]
-    accuracy: AccuracyScores
+    scores: Scores
     difference: PairedDifference | None
     verdict: str = ""
     diverged: list[DivergedRun] = field(default_factory=list)
     exploded: list[ExplodedRun] = field(default_factory=list)
     leaks_test_data: bool = False
     targets: list[TargetCost]
-    kappa: Spread
-    rho: Spread
+    kappa: Spread | None = field(default=None, metadata=OMIT_NONE)
+    rho: Spread | None = field(default=None, metadata=OMIT_NONE)
     seconds: Spread
     bytes: Spread
     personal: Spread | None = field(default=None, metadata=OMIT_NONE)
-    by_class: ClassAccuracy
+    by_class: ClassAccuracy | None = field(default=None, metadata=OMIT_NONE)
     curves: Curves
     drift: dict[str, DriftCurve] = field(default_factory=dict)
     progress: EntryProgress | None = field(default=None, metadata=OMIT_NONE)
@@ -214,9 +285,13 @@ class Study:
         command: The command that makes or resumes it; None where only Python can.
         own: What only Python can provide: data, model or parts, by name.
         settings: What all runs share: settings that differ from their defaults, and those every table should name.
+        defaults: Further settings that all runs share and that a page shows, although they are the defaults.
+        metric: What the comparison goes by; with its direction, whether it is a percentage, and the task.
+        chosen_on: What best rounds were chosen by: ``validation`` or ``test``.
+        floor: The score of a prediction that ignores the inputs, if the runs say it.
         sweep: The settings that are swept, with their values.
-        targets: Accuracies to reach.
-        classes: Names of the classes.
+        targets: Scores to reach.
+        classes: Names of the classes, or of what samples are counted by in other tasks, such as ranges of a target.
         split: How the data of the first seed is split.
         best_points: Method -> label of its best point; only in a sweep.
         progress: Only while the comparison is not finished; never written to ``compare.json``.
@@ -233,6 +308,13 @@ class Study:
     command: str | None
     own: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any]
+    defaults: dict[str, Any] = field(default_factory=dict)
+    metric: str = MetricFacts.metric
+    higher_is_better: bool = MetricFacts.higher_is_better
+    percent: bool = MetricFacts.percent
+    task: str = MetricFacts.task
+    chosen_on: str = "test"
+    floor: Floor | None = field(default=None, metadata=OMIT_NONE)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
     seeds: list[int]
     targets: list[float]
@@ -249,10 +331,15 @@ class Study:
         """The methods, each once."""
         return list(dict.fromkeys(entry.method for entry in self.entries))
 
+    @property
+    def goes_by(self) -> MetricFacts:
+        """The metric."""
+        return MetricFacts(self.metric, self.higher_is_better, self.percent, self.task)
+
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """What may differ each time a comparison is resumed: accuracies to reach, parallel jobs, and kept checkpoints."""
+    """What may differ each time a comparison is resumed: scores to reach, parallel jobs, and kept checkpoints."""
 
     targets: list[float] | None = None
     jobs: int = 1
@@ -261,14 +348,19 @@ class ExecutionOptions:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What a result says about the data: its classes, and the samples per client and class of the first seed.
+    """What a result says about the data and the metric.
 
-    ``names`` are those of the clients, if they have any.
+    Attributes:
+        classes: The names of the classes, or of what samples are counted by in other tasks.
+        counts: The samples per client and class of the first seed; None for large federations.
+        names: Those of the clients, if they have any.
+        measured: What everything goes by.
     """
 
     classes: list[str]
     counts: list[list[int]] | None
     names: list[str] | None = None
+    measured: MetricFacts = field(default_factory=MetricFacts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +377,8 @@ class StoredPlan:
     classes: list[str]
     counts: list[list[int]] | None
     names: list[str] | None = field(default=None, metadata=OMIT_NONE)
+    measured: MetricFacts = field(default_factory=MetricFacts)
 
     @property
     def facts(self) -> DataFacts:
-        return DataFacts(self.classes, self.counts, self.names)
+        return DataFacts(self.classes, self.counts, self.names, self.measured)

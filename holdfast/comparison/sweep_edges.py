@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
+from holdfast.comparison.part_sweeps import is_part_axis, value_to_text
 from holdfast.comparison.plan import WHO_TRAINS
 from holdfast.comparison.study_schema import Study
 from holdfast.method.config import FIELDS
-from holdfast.method.config_text import setting_to_text
+from holdfast.method.part import parts
 
 
 def edges(study: Study) -> list[str]:
@@ -22,8 +24,8 @@ def edges(study: Study) -> list[str]:
     for name, values in study.sweep.items():
         ends = open_ends(name, values)
         for e in chosen:
-            if e.settings[name] in ends:
-                at.setdefault(f"{name}={setting_to_text(e.settings[name])}", []).append(e.method)
+            if e.settings.get(name) in ends:
+                at.setdefault(f"{name}={value_to_text(name, e.settings[name])}", []).append(e.method)
     if not at or study.progress is not None:
         return []
     where = "; ".join(f"{point} for {', '.join(methods)}" for point, methods in at.items())
@@ -41,5 +43,14 @@ def open_ends(name: str, values: Sequence[Any]) -> list[Any]:
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     if name in WHO_TRAINS or not numbers or len(values) < 2:
         return []
-    limits = FIELDS[name].metadata
+    limits = limits_of(name)
     return [v for v in (min(values), max(values)) if v not in (limits.get("low"), limits.get("high"))]
+
+
+def limits_of(name: str) -> Mapping[str, Any]:
+    """Return the bounds of a setting or of a part's parameter; none for a part that is not known here."""
+    if not is_part_axis(name):
+        return FIELDS[name].metadata
+    part, _, parameter = name.partition(".")
+    known = parts()
+    return next((f.metadata for f in fields(known[part]) if f.name == parameter), {}) if part in known else {}

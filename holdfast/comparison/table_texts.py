@@ -9,8 +9,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.comparison.score_text import NONE
 from holdfast.comparison.study_schema import Study, StudyEntry
-from holdfast.comparison.tables import NEVER, NONE, describe, from_python, notes, tables
+from holdfast.comparison.tables import NEVER, describe, from_python, notes, tables
 from holdfast.method.config_text import setting_to_text
 
 # Columns of words, which are aligned left; all others hold numbers.
@@ -54,9 +55,11 @@ def as_csv(study: Study) -> str:
 
 
 def csv_row(study: Study, e: StudyEntry) -> dict[str, Any]:
-    row: dict[str, Any] = {"label": e.label, "method": e.method, **{k: e.settings[k] for k in study.sweep}}
-    for kind, score in (("final", e.accuracy.final), ("best", e.accuracy.best), ("last5", e.accuracy.last5)):
+    row: dict[str, Any] = {"label": e.label, "method": e.method, **{k: e.settings.get(k) for k in study.sweep}}
+    for kind, score in (("final", e.scores.final), ("best", e.scores.best), ("last5", e.scores.last5)):
         row |= {f"{kind}_mean": score.mean, f"{kind}_std": score.std}
+    if any(other.scores.validation for other in study.entries):
+        row |= {f"validation_{part}": getattr(e.scores.validation, part, None) for part in ("mean", "std")}
     d = e.difference
     columns = {"difference": "mean", "low": "low", "high": "high", "p": "p", "compared_with": "to"}
     row |= {column: getattr(d, name, None) for column, name in columns.items()}
@@ -67,7 +70,11 @@ def csv_row(study: Study, e: StudyEntry) -> dict[str, Any]:
             known = [v for v in values if v is not None]
             mean = statistics.fmean(known) if len(known) == len(values) else None
             row[f"{name}_to_{setting_to_text(cost.target)}"] = mean
-    row |= {"seconds": e.seconds.mean, "bytes": e.bytes.mean, "kappa": e.kappa.mean, "rho": e.rho.mean}
+    row |= {"seconds": e.seconds.mean, "bytes": e.bytes.mean}
+    row |= {"kappa": e.kappa.mean, "rho": e.rho.mean} if e.kappa and e.rho else {}
+    row |= {"metric": study.metric, "chosen_on": study.chosen_on}
+    if e.by_class is None:
+        return row
     means = e.by_class.mean or [None] * len(study.classes)
     return row | {f"class_{c}": m for c, m in zip(study.classes, means, strict=True)}
 

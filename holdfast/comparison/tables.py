@@ -7,34 +7,43 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.comparison.study_schema import PairedDifference, Spread, Study, StudyEntry, TargetCost
+from holdfast.comparison.part_sweeps import value_to_text
+from holdfast.comparison.score_text import NONE, ScoreText
+from holdfast.comparison.stats import ACCURACY, leaders, same_mean
+from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.sweep_edges import edges
 from holdfast.data.usual_split import GIVEN
 from holdfast.method.config import with_role
 from holdfast.method.config_text import setting_to_text
 from holdfast.runs.explosion import explanation
 
-NEVER, NONE = "∞", "–"
+NEVER = "∞"
 OPTIMISTIC = (
-    "The best point of a sweep was chosen by its accuracy on the test data, which makes that accuracy optimistic. Run "
-    "the chosen points again with new seeds (--first-seed) before you report them."
+    "The best point of a sweep was chosen by its {metric} on the test data, which makes that {metric} optimistic. Run "
+    "the chosen points again with new seeds (--first-seed) before you report them, or choose by --validation 0.1."
+)
+BY_VALIDATION = (
+    "The best point of a sweep was chosen by its final {metric} on the validation data; the test data had no part in "
+    "the choice."
 )
 ONE_SEED = "With one seed there is no interval, no test and no verdict: use --seeds 5."
 NO_SCIPY = (
     "There are no intervals and tests because scipy is not installed. Install it, then add them with `holdfast compare "
     "--tables FOLDER`."
 )
-LEAK = "Rows marked LEAK use test data in training: their accuracy is meaningless."
+LEAK = "Rows marked LEAK use test data in training: their {metric} is meaningless."
 MANY = "Each interval is computed on its own: of 20 methods that change nothing, one is expected to look different."
 SAME_WEIGHTS = (
     "The model is an object from Python, and every seed starts from its weights: pass a factory, such as the class "
     "{model}, for weights of its own in each seed."
 )
 CLOCK = (
-    "Seconds, and therefore κ, are wall-clock time over whole rounds, including evaluation and the warm-up and "
-    "compilation in a run's first round. Compare methods by rounds and MB."
+    "Seconds{kappa} are wall-clock time over whole rounds, including evaluation and the warm-up and compilation in a "
+    "run's first round. Compare methods by rounds and MB. Seconds to reach a target leave the warm-up out: a run's "
+    "first round counts as the median of its others if it took longer."
 )
 RATIOS = "κ and ρ are means of each seed's ratio, not ratios of the means."
+TIE = "their means are shown as the same, or the 95% interval of their paired difference includes 0."
 DESCRIBED = (*with_role("headline", "cohort"), "split_seed")  # settings described in other words
 MANY_FROM = 5  # differences from which ``MANY`` is worth a note
 
@@ -57,50 +66,85 @@ class TextTable:
 
 
 def tables(study: Study) -> list[TextTable]:
-    """Return accuracy and difference, other scores and cost, cost to reach the targets, and accuracy by class."""
-    return [accuracy(study), cost(study), targets(study), *classes(study)]
+    """Return scores and differences, other scores and cost, cost to reach the targets, and accuracy by class."""
+    return [scores(study), cost(study), targets(study), *classes(study)]
 
 
-def accuracy(study: Study) -> TextTable:
+def scores(study: Study) -> TextTable:
+    """Return final scores and differences; the last row is the floor."""
+    text = ScoreText(study.percent)
     several = len({e.difference.to for e in study.entries if e.difference}) > 1
-    head = ["method", "final %", "difference", "95% interval", "p", "verdict"]
+    head = ["method", f"final{percent_sign(study)}", "difference", "95% interval", "p", "verdict"]
     head += ["compared with"] if several else []
     rows = []
     for e in study.entries:
         d = e.difference
-        row = [name(e), percent(e.accuracy.final)]
+        row = [name(e), text.spread(e.scores.final)]
         if e.diverged:
             row[1] = f"diverged ({len(e.diverged)} of {len(e.runs)} seeds)"
-        row += [points(d.mean), interval(d), p_value(d.p), e.verdict or NONE] if d else [NONE] * 4
+        row += [text.difference(d.mean), text.interval(d), p_value(d.p), e.verdict or NONE] if d else [NONE] * 4
         rows.append(row + ([d.to if d else NONE] if several else []))
-    return TextTable("Test accuracy", head, rows, spare=("p", "compared with", "95% interval", "verdict"))
+    if study.floor is not None:
+        rows.append([study.floor.name, text.value(study.floor.value), *[NONE] * (len(head) - 2)])
+    title = f"Test {study.goes_by.spoken}{direction(study)}"
+    return TextTable(title, head, rows, spare=("p", "compared with", "95% interval", "verdict"))
+
+
+def percent_sign(study: Study) -> str:
+    return " %" if study.percent else ""
+
+
+def direction(study: Study) -> str:
+    """Say that lower scores are better, where they are."""
+    return "" if study.higher_is_better else " (lower is better)"
 
 
 def targets(study: Study) -> TextTable:
-    head = ["method", *(f"{100 * target:g}%" for target in study.targets)]
+    head = ["method", *(ScoreText(study.percent, sign="%").target(target) for target in study.targets)]
     rows = [[name(e), *map(reached, e.targets)] for e in study.entries]
-    title = f"Rounds, seconds and MB to reach an accuracy ({NEVER}: not within the run)"
+    title = f"Rounds, seconds and MB {until(study)} ({NEVER}: not within the run)"
     return TextTable(title, head, rows, spare=tuple(head[1:-1]))
 
 
+def until(study: Study) -> str:
+    """Say what reaching a target means."""
+    if study.metric == ACCURACY.metric:
+        return "to reach an accuracy"
+    return f"until {study.goes_by.spoken} is {'at least' if study.higher_is_better else 'at most'}"
+
+
 def cost(study: Study) -> TextTable:
+    """Return other scores and the cost of whole runs; κ and ρ belong to accuracy."""
+    text, ratios = ScoreText(study.percent), has_ratios(study)
     rows = []
     for e in study.entries:
         megabytes = None if e.bytes.mean is None else e.bytes.mean / 1e6
-        means = [e.seconds.mean, megabytes, e.kappa.mean, e.rho.mean]
-        scores = [percent(e.accuracy.best), percent(e.accuracy.last5)]
-        rows.append([name(e), *scores, *(number(m) for m in means)])
-    title = "Other scores and cost (κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB)"
-    head = ["method", "best %", f"last {last_scores(study)} (%)", "s", "MB", "κ", "ρ"]
-    return TextTable(title, head, rows, spare=("ρ", "κ", "MB", "s"))
+        means = [e.seconds.mean, megabytes]
+        means += [None if r is None else r.mean for r in (e.kappa, e.rho)] if ratios else []
+        rows.append([name(e), text.spread(e.scores.best), text.spread(e.scores.last5), *map(number, means)])
+    explained = [f"best {chosen(study)}"]
+    explained += ["κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB"] if ratios else []
+    last = f"last {last_scores(study)}{' (%)' * study.percent}"
+    head = ["method", f"best{percent_sign(study)}", last, "s", "MB", *(["κ", "ρ"] if ratios else [])]
+    return TextTable(f"Other scores and cost ({'; '.join(explained)})", head, rows, spare=("ρ", "κ", "MB", "s"))
+
+
+def has_ratios(study: Study) -> bool:
+    """Tell whether a study has κ and ρ."""
+    return any(e.kappa is not None for e in study.entries)
+
+
+def chosen(study: Study) -> str:
+    """Say what the best round was chosen by."""
+    return "round by validation" if study.chosen_on == "validation" else "round chosen on test data"
 
 
 def classes(study: Study, most: int = 20) -> list[TextTable]:
-    if len(study.classes) > most:
+    if len(study.classes) > most or not any(e.by_class for e in study.entries):
         return []
     rows = []
     for e in study.entries:
-        mean = e.by_class.mean
+        mean = e.by_class.mean if e.by_class else None
         cells = [NONE] * len(study.classes) if mean is None else [percent_of(m) for m in mean]
         rows.append([name(e), *cells])
     return [TextTable("Final accuracy by class, %", ["method", *study.classes], rows)]
@@ -117,12 +161,64 @@ def notes(study: Study) -> list[str]:
         lines.append(NO_SCIPY)
     elif len(differences) >= MANY_FROM:
         lines.append(MANY)
+    lines += leading(study)
     if study.best_points:
-        lines += [f"best point of {method}: {label}" for method, label in study.best_points.items()]
-        lines += [*edges(study), OPTIMISTIC]
+        lines += best_point_lines(study)
+        lines += [*edges(study), how_chosen(study)]
     lines += filter(None, [same_weights(study)])
-    lines += [LEAK] if any(e.leaks_test_data for e in study.entries) else []
-    return [*lines, CLOCK, *([RATIOS] if len(study.seeds) > 1 else [])]
+    lines += [LEAK.format(metric=study.goes_by.spoken)] if any(e.leaks_test_data for e in study.entries) else []
+    clock = CLOCK.format(kappa=", and therefore κ," if has_ratios(study) else "")
+    return [*lines, clock, *([RATIOS] if len(study.seeds) > 1 and has_ratios(study) else [])]
+
+
+def leading(study: Study) -> list[str]:
+    """Name the methods that tie for the best final score; nothing if there is no tie."""
+    tied = [e.label for e in leaders(candidates(study), study.goes_by)]
+    if len(tied) < 2 or len(study.entries) < 2:
+        return []
+    which = "highest" if study.higher_is_better else "lowest"
+    return [f"{listed(tied)} tie for the {which} final {study.goes_by.spoken}: {TIE}"]
+
+
+def candidates(study: Study) -> list[StudyEntry]:
+    """Return the entries of which one may be called the best: in a sweep the best points, else all complete ones."""
+    complete = [e for e in study.entries if e.complete]
+    return [e for e in complete if not study.best_points or e.label in study.best_points.values()]
+
+
+def best_point_lines(study: Study) -> list[str]:
+    """Name the best point of every method that has several, and the points with the same mean."""
+    lines, metric = [], study.goes_by
+    for method, label in (study.best_points or {}).items():
+        points = [e for e in study.entries if e.method == method]
+        if len(points) == 1:
+            continue
+        best = next(e for e in points if e.label == label)
+        same = [
+            e.label for e in points if e is not best and same_mean(e.scores.chosen_by, best.scores.chosen_by, metric)
+        ]
+        lines.append(f"best point of {method}: {label}" + (f", with the same mean as {listed(same)}" if same else ""))
+    return lines
+
+
+def how_chosen(study: Study) -> str:
+    """Say what the best points of a sweep were chosen by."""
+    text = BY_VALIDATION if study.chosen_on == "validation" else OPTIMISTIC
+    return text.format(metric=study.goes_by.spoken)
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Return names as a list in a sentence, with semicolons if there are commas in them.
+
+    >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d", "e", "f"])
+    ('a, b and c', 'a, b, c and 3 more')
+    >>> listed(["a, lr=1", "b"])
+    'a, lr=1; and b'
+    """
+    if len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
+    gap, last = (", ", " and ") if not any(", " in name for name in names) else ("; ", "; and ")
+    return names[0] if len(names) == 1 else gap.join(names[:-1]) + last + names[-1]
 
 
 def describe(study: Study) -> str:
@@ -160,7 +256,12 @@ def splits_of_seeds(study: Study) -> list[str]:
 
 def swept(study: Study) -> list[str]:
     """Describe what the runs do not share, such as ``swept split: iid, shards(2)``."""
-    return [f"swept {name}: {', '.join(map(setting_to_text, values))}" for name, values in study.sweep.items()]
+    return [f"swept {name}: {values_text(name, values)}" for name, values in study.sweep.items()]
+
+
+def values_text(name: str, values: Sequence[Any]) -> str:
+    """List the values of a swept setting or parameter."""
+    return ", ".join(value_to_text(name, value) for value in values)
 
 
 def from_python(study: Study) -> str:
@@ -183,23 +284,8 @@ def name(entry: StudyEntry) -> str:
     return "".join([entry.label, *marks])
 
 
-def percent(spread: Spread) -> str:
-    if spread.mean is None:
-        return NONE
-    plus = "" if spread.std is None else f" ± {100 * spread.std:.2f}"
-    return f"{100 * spread.mean:.2f}{plus}"
-
-
 def percent_of(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.1f}"
-
-
-def points(value: float | None) -> str:
-    return NONE if value is None else f"{100 * value:+.2f}"
-
-
-def interval(d: PairedDifference) -> str:
-    return NONE if d.low is None or d.high is None else f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]"
 
 
 def p_value(p: float | None) -> str:
@@ -233,7 +319,7 @@ def unless_never(values: Sequence[Any], show: Callable[[Sequence[Any]], str]) ->
 
 def last_scores(study: Study) -> str:
     """Return the number of evaluated rounds in the "mean of the last five": fewer where a run has fewer."""
-    scored = [e for e in study.entries if e.accuracy.last5.mean is not None]
+    scored = [e for e in study.entries if e.scores.last5.mean is not None]
     counts = {min(5, len(e.curves.rounds)) for e in scored}
     low, high = min(counts, default=5), max(counts, default=5)
     return str(low) if low == high else f"{low} to {high}"

@@ -28,13 +28,13 @@ def study_so_far(folder: StudyFolder) -> Study:
     entries = []
     for number, entry in enumerate(study.entries):
         runs = [(task, state) for task, state in zip(tasks, states, strict=True) if task.row == number]
-        entries.append(replace(entry, progress=progress(runs, entry.accuracy.final.values)))
+        entries.append(replace(entry, progress=progress(runs, entry.scores.final.values)))
     done = sum(state in DONE for state in states)
     return replace(study, entries=entries, progress=StudyProgress(len(tasks), done, states.count("started")))
 
 
 def progress(runs: list[tuple[Task, str]], finals: list[float | None]) -> EntryProgress:
-    """Count runs and rounds of one entry, with the final accuracy of the runs that have one."""
+    """Count runs and rounds of one entry, with the final score of the runs that have one."""
     return EntryProgress(
         runs=len(runs),
         done=sum(state in DONE for _, state in runs),

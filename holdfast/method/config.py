@@ -22,6 +22,7 @@ ROLES = {
     "node": "is decided by each node of a deployment for itself",
     "named data": "has no meaning if the nodes bring their own data",
     "headline": "is named by every table of a comparison",
+    "setup": "is shown by every page, even if it is the default",
     "recorded": "is written by the library, not by users: it has no flag and is left out of tables",
     "repeated": "is a list, whose flag is given once for each item",
 }
@@ -83,11 +84,15 @@ class Config(Named):
         choices=("average", "local", "frozen"),
     )
     epochs: int | str | None = param(
-        None, "local epochs per round; 2-5: drawn for each client and round; default: 5", low=1, ranges=True
+        None,
+        "local epochs per round; 2-5: drawn for each client and round; default: 5",
+        low=1,
+        ranges=True,
+        roles=("setup",),
     )
     steps: int | None = param(None, "instead of --epochs: local steps per round", low=1)
-    batch: int = param(32, "samples per local step", low=1)
-    lr: float = param(0.1, "local learning rate", above=0)
+    batch: int = param(32, "samples per local step", low=1, roles=("setup",))
+    lr: float = param(0.1, "local learning rate", above=0, roles=("setup",))
     lr_decay: float = param(
         1.0, "short for --lr-schedule exponential(X): factor on the learning rate after every round", above=0, high=1
     )
@@ -114,14 +119,14 @@ class Config(Named):
         "seed of the split, of its noise and of all held-out data; default: seed",
         low=0,
         high=2**32 - 1,
-        roles=("federation", "decided"),
+        roles=("federation", "decided", "setup"),
     )
     validation: float = param(
         0.0,
         "fraction of the training data to hold out, by which everything is chosen",
         low=0,
         below=1,
-        roles=("federation",),
+        roles=("federation", "setup"),
     )
     validation_from: str = param(
         "clients",
@@ -199,7 +204,7 @@ class Config(Named):
         "auto",
         "engine that trains the cohort",
         choices=("auto", "loop", "vector", "flower"),
-        roles=("place", "simulation"),
+        roles=("place", "simulation", "setup"),
     )
     slice: int | None = param(
         None,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
+from holdfast.comparison.labels import slug
+from holdfast.comparison.study_schema import Floor, Study, StudyEntry, TargetCost
 from holdfast.comparison.tables import unless_never
 from holdfast.reports import formatting
 from holdfast.training.drift import MEASURES, PER_CLASS
@@ -21,7 +22,7 @@ class Line:
 
     Attributes:
         label: The label of its entry.
-        x: The rounds.
+        x: The rounds, or the positions of swept values.
         y: The mean over seeds.
         spread: The standard deviation; None where there is only one seed.
         hue: The number of its colour.
@@ -36,13 +37,25 @@ class Line:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Curves over rounds."""
+    """Curves over rounds, or over the values of a swept setting.
+
+    Attributes:
+        percent: Whether the values are fractions that are shown in percent.
+        floor: The name and the value of a line across the chart.
+        across: What the curves run over.
+        ticks: The names of the positions 0, 1, ... on that axis, if they have names.
+        tall: Whether the chart is the most important one of the page.
+    """
 
     key: str
     title: str
     note: str
     series: list[Line]
     percent: bool = False
+    floor: Floor | None = None
+    across: str = "round"
+    ticks: list[str] = field(default_factory=list)
+    tall: bool = False
     kind: str = "lines"
 
 
@@ -152,7 +165,7 @@ def line(
 def last_rounds(study: Study, entry: StudyEntry) -> list[tuple[bool, int]]:
     """Return, for every seed, whether it diverged, and the last evaluated round."""
     diverged = {d.seed for d in entry.diverged}
-    rounds, scores = entry.curves.rounds, entry.curves.test_accuracy
+    rounds, scores = entry.curves.rounds, entry.curves.test
     lasts = [max((t for t, v in zip(rounds, row, strict=True) if v is not None), default=0) for row in scores]
     return [(seed in diverged, last) for seed, last in zip(study.seeds, lasts, strict=True)]
 
@@ -180,15 +193,23 @@ def with_points(chart: LineChart) -> list[Chart]:
     return [replace(chart, series=series)] if series else []
 
 
-def accuracy(study: Study) -> list[Chart]:
-    chart = LineChart("accuracy", "Test accuracy", "of the global model after each round", [], percent=True)
-    return curve(study, lambda e: e.curves.test_accuracy, chart)
+def scores(study: Study) -> list[Chart]:
+    """Return the metric on the test data, and on the validation data if there are any."""
+    key, name, note = slug(study.metric), study.goes_by.spoken, "of the global model after each round"
+    note += "" if study.higher_is_better else "; lower is better"
+    test = LineChart(key, f"Test {name}", note, [], study.percent, study.floor, tall=True)
+    chosen = f"{note}; best rounds are chosen by it"
+    other = LineChart(f"validation-{key}", f"Validation {name}", chosen, [], study.percent)
+    return curve(study, lambda e: e.curves.test, test) + curve(study, lambda e: e.curves.validation, other)
 
 
 def losses(study: Study) -> list[Chart]:
-    test = LineChart("test-loss", "Test loss", "cross-entropy of the global model on the test data", [])
+    """Return the losses on the test data and in training; the first only if it is not the metric itself."""
+    what = {"classification": "cross-entropy", "next-token": "cross-entropy"}.get(study.task, "mean loss")
+    test = LineChart("test-loss", "Test loss", f"{what} of the global model on the test data", [])
     train = LineChart("train-loss", "Training loss", "of the clients during their local steps", [])
-    return curve(study, lambda e: e.curves.test_loss, test) + curve(study, lambda e: e.curves.train_loss, train)
+    on_test = [] if study.metric == "loss" else curve(study, lambda e: e.curves.test_loss, test)
+    return on_test + curve(study, lambda e: e.curves.train_loss, train)
 
 
 def drift(study: Study) -> list[Chart]:
@@ -243,17 +264,17 @@ class CostKind:
 
 COSTS = (
     CostKind("rounds", "Rounds", "of communication", lambda cost: cost.rounds, formatting.count),
-    CostKind("seconds", "Time", "wall-clock, including warm-up", lambda cost: cost.seconds, formatting.seconds),
+    CostKind("seconds", "Time", "wall-clock, without warm-up", lambda cost: cost.seconds, formatting.seconds),
     CostKind("bytes", "Traffic", "up and down", lambda cost: cost.bytes, formatting.traffic),
 )
 
 
 def costs(study: Study) -> list[BarChart]:
-    """Return rounds, time and traffic until each target accuracy was first reached."""
+    """Return rounds, time and traffic until each target was first reached."""
     done = [(i, e) for i, e in coloured(study) if e.complete]
     if not study.targets or not done:
         return []
-    categories = [f"{100 * t:g} %" for t in study.targets]
+    categories = [formatting.score_text(study).target(t) for t in study.targets]
     return [
         BarChart(
             f"to-target-{kind.key}", f"{kind.title} to target", kind.note, categories,
@@ -277,7 +298,7 @@ def by_some(seeds: Sequence[Number]) -> bool:
 # --------------------------------------------------------------------------------------------------- by class, split
 def by_class(study: Study) -> list[Chart]:
     """Return a heat map of methods and classes, or the bars of the only method."""
-    scored = [(i, e.label, e.by_class.mean) for i, e in coloured(study) if e.by_class.mean]
+    scored = [(i, e.label, e.by_class.mean) for i, e in coloured(study) if e.by_class and e.by_class.mean]
     title, note = "Accuracy by class", "on the test data, after the last round"
     if not scored:
         return []
@@ -293,19 +314,19 @@ def split(study: Study) -> list[Chart]:
     counts = study.split.counts
     if not counts:
         return []
-    rows = study.classes
+    rows, what = study.classes, "class" if study.task == "classification" else "target"
     values: list[list[Number]] = [[client[c] for client in counts] for c in range(len(rows))]
     names = study.split.names or []
     columns = names if len(names) == len(counts) else [str(i) for i in range(len(counts))]
     return [
         HeatMap(
             "split",
-            "Samples by client and class",
+            f"Samples by client and {what}",
             "number of training samples",
             rows,
             columns,
             values,
             "client",
-            "class",
+            what,
         )
     ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 
-from holdfast.comparison.study_schema import Spread
-from holdfast.comparison.tables import NONE
+from holdfast.comparison.score_text import NONE, ScoreText
+from holdfast.comparison.study_schema import Study
 
 
 def percent(value: float | None, digits: int = 1) -> str:
@@ -17,20 +17,18 @@ def percent(value: float | None, digits: int = 1) -> str:
     return NONE if value is None else f"{100 * value:.{digits}f} %"
 
 
-def points(value: float) -> str:
-    """Return a difference of two percentages, with its sign.
+def score_text(study: Study) -> ScoreText:
+    """Return how the scores of a study are written on its page."""
+    return ScoreText(study.percent, 1, " %")
 
-    >>> points(-0.0123)
+
+def minus(text: str) -> str:
+    """Return a number with a proper minus sign.
+
+    >>> minus("-1.2")
     '−1.2'
     """
-    return f"{100 * value:+.1f}".replace("-", "−")
-
-
-def plus_minus(spread: Spread) -> str:
-    """Return mean and standard deviation of fractions, in percent."""
-    if spread.mean is None:
-        return NONE
-    return percent(spread.mean) if spread.std is None else f"{100 * spread.mean:.1f} ± {100 * spread.std:.1f} %"
+    return text.replace("-", "−")
 
 
 def seconds(value: float | None) -> str:
@@ -93,21 +91,17 @@ def p_value(p: float) -> str:
     )
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """Return names as a list in a sentence.
+def wrapped(text: str, most: int = 28) -> list[str]:
+    """Break a label into lines: after a plus, a comma or a space where that is enough, else within a word.
 
-    >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d", "e", "f"])
-    ('a, b and c', 'a, b, c and 3 more')
+    >>> wrapped("fedbug(0.4)+feddyn(0.01), lr=0.1", 14)
+    ['fedbug(0.4)+', 'feddyn(0.01),', 'lr=0.1']
     """
-    if len(names) > most:
-        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
-
-
-def shorten(text: str, most: int = 32) -> str:
-    """Cut a text that is too long.
-
-    >>> shorten("fedbug(0.4)+feddyn(0.01)", 12)
-    'fedbug(0.4)…'
-    """
-    return text if len(text) <= most else text[: most - 1] + "…"
+    lines = [""]
+    for piece in re.split(r"(?<=[+ ])", text):
+        whole = [piece[i : i + most] for i in range(0, len(piece), most)] if len(piece.rstrip()) > most else [piece]
+        for part in whole:
+            if lines[-1] and len((lines[-1] + part).rstrip()) > most:
+                lines.append("")
+            lines[-1] += part
+    return [line.rstrip() for line in lines]

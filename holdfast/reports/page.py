@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.comparison.study_schema import Study
-from holdfast.comparison.sweep_edges import edges
-from holdfast.comparison.tables import from_python, last_scores, same_weights
+from holdfast.comparison.tables import from_python, same_weights
 from holdfast.core.errors import HoldfastError
 from holdfast.reports import page_tables, page_text, static_charts
 from holdfast.reports.page_sections import sections
 from holdfast.reports.study import read_study
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 TEMPLATES = files("holdfast.reports") / "templates"
 
@@ -66,14 +70,15 @@ def html(study: Study, image_folder: Path) -> str:
         progress=page_tables.progress(study),
         results=page_tables.results(study),
         scores=page_tables.scores(study),
-        reference=page_text.reference(study),
         never=page_text.never(study),
-        edges=edges(study),
         from_python=from_python(study),
         same_weights=same_weights(study),
         setup=page_text.setup(study),
         made=page_text.made(study),
-        last=last_scores(study),
+        lead=page_text.results(study),
+        remarks=page_text.result_remarks(study),
+        breakable=breakable,
+        foot=page_text.foot(study),
         sections=parts,
         images={chart.key: data_uri(image_folder / f"{chart.key}.svg") for chart in charts},
         image_folder=image_folder.name,
@@ -85,6 +90,13 @@ def html(study: Study, image_folder: Path) -> str:
         hues=len(static_charts.HUES),
         lap=static_charts.lap,
     )
+
+
+def breakable(label: str) -> Markup:
+    """Return a text as HTML in which a sum may break between its parts."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"(\+)(?=\S)", r"\1<wbr>", str(escape(label))))
 
 
 def template_text(name: str) -> str:

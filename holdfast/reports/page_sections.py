@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.comparison.study_schema import Study
+from holdfast.comparison.labels import slug
+from holdfast.comparison.study_schema import Study, StudyEntry
 from holdfast.comparison.tables import NEVER, splits_of_seeds
 from holdfast.method.config import with_role
 from holdfast.method.config_text import setting_to_text
 from holdfast.reports import charts, formatting, static_charts
 from holdfast.reports.charts import BarChart, Chart
 from holdfast.reports.page_text import never
+from holdfast.reports.sweep_charts import sweep_charts
 
+WARM_UP = "Time leaves the warm-up out: a run's first round counts as the median of its others if it took longer."
 HOLLOW = f"A hollow bar with {NEVER} at its end is the mean over the seeds that reached the target; the others did not."
 
 
@@ -37,14 +40,16 @@ class Section:
 
 def sections(study: Study) -> list[Section]:
     """Return the sections that have charts."""
-    ends = diverged(study)
+    ends, spoken = diverged(study), study.goes_by.spoken
+    losses = ("loss", "Loss") if study.metric != "loss" else ("training", "Training loss")
     curves = " ".join([*curve_text(study), *ends])
     costs = charts.costs(study)
     drift = " ".join(["How the clients of a round drift apart, round by round.", *ends])
     every = [
-        Section("accuracy", "Accuracy", curves, charts.accuracy(study)),
-        Section("loss", "Loss", curves, charts.losses(study), columns=2),
-        Section("cost", "Cost to reach a target accuracy", cost_text(study, costs), costs, cost_columns(study)),
+        Section(slug(study.metric), f"{spoken[0].upper()}{spoken[1:]}", curves, charts.scores(study)),
+        Section("sweep", "Sweep", sweep_text(study), sweep_charts(study)),
+        Section(losses[0], losses[1], curves, charts.losses(study), columns=2),
+        Section("cost", f"Cost to reach a target {spoken}", cost_text(study, costs), costs, cost_columns(study)),
         Section("classes", "Classes", "", charts.by_class(study)),
         Section("split", "Split", split_text(study), charts.split(study)),
         Section("drift", "Drift", drift, charts.drift(study) + charts.feature_norms(study), columns=2),
@@ -55,14 +60,29 @@ def sections(study: Study) -> list[Section]:
 def curve_text(study: Study) -> list[str]:
     if len(study.seeds) == 1:
         return []
-    runs = f"{len(study.seeds)} seeds" if study.progress is None else "the runs that have reached a round"
+    whole = study.progress is None and not any(map(ends_early, study.entries))
+    runs = f"{len(study.seeds)} seeds" if whole else "the runs that have reached a round"
     return [f"Lines are means over {runs}; bands show one standard deviation."]
+
+
+def ends_early(entry: StudyEntry) -> bool:
+    """Tell whether some run of an entry stopped before the others."""
+    return any(None in row for row in entry.curves.train_loss) and not entry.diverged
+
+
+def sweep_text(study: Study) -> str:
+    bands = " Bands show one standard deviation over seeds." if len(study.seeds) > 1 else ""
+    flat = any(name not in e.settings for name in study.sweep for e in study.entries)
+    alike = " The line of a method that does not have the parameter is flat." if flat else ""
+    return f"Final {study.goes_by.spoken} against each swept setting.{bands}{alike}"
 
 
 def cost_text(study: Study, costs: Sequence[BarChart]) -> str:
     means = ["Bars are means over all seeds."] if len(study.seeds) > 1 else []
     hollow = any(True in bar.hollow for chart in costs for bar in chart.series)
-    return " ".join([*never(study), *means, *[HOLLOW] * hollow])
+    spoken = study.goes_by.spoken
+    at_most = [] if study.higher_is_better else [f"A target is reached once the {spoken} is at most that."]
+    return " ".join([*at_most, *never(study), *means, *[HOLLOW] * hollow, WARM_UP])
 
 
 def cost_columns(study: Study) -> int:

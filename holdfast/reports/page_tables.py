@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from holdfast.comparison.study_schema import PairedDifference, Spread, Study, StudyEntry
-from holdfast.comparison.tables import NONE, last_scores, unless_never
+from holdfast.comparison.score_text import NONE
+from holdfast.comparison.study_schema import PairedDifference, Study, StudyEntry
+from holdfast.comparison.tables import chosen, has_ratios, last_scores, unless_never
 from holdfast.reports import charts, formatting
+from holdfast.reports.formatting import score_text
 
 Cell = tuple[str, list[str]]  # the text, and remarks in small print
 
@@ -31,13 +33,13 @@ class PageRow:
 
     Attributes:
         label: The label of the entry.
-        hue: The number of its colour.
+        hue: The number of its colour; None for a row that is no entry.
         remarks: Small print below the label.
         cells: The cells after the label.
     """
 
     label: str
-    hue: int
+    hue: int | None
     remarks: list[str]
     cells: list[Cell]
 
@@ -50,38 +52,54 @@ def progress(study: Study) -> PageTable | None:
     for hue, e in enumerate(study.entries):
         if e.progress is not None:
             p = e.progress
-            texts = [f"{p.done} of {p.runs}", f"{p.rounds} of {p.of}", formatting.plus_minus(p.final)]
-            rows.append(PageRow(e.label, hue, remarks(e), [plain(text) for text in texts]))
-    return PageTable(["Runs done", "Rounds done", "Final accuracy so far"], rows)
+            texts = [f"{p.done} of {p.runs}", f"{p.rounds} of {p.of}", score_text(study).spread(p.final)]
+            rows.append(PageRow(e.label, hue, remarks(study, e), [plain(text) for text in texts]))
+    return PageTable(["Runs done", "Rounds done", f"Final {study.goes_by.spoken} so far"], rows)
 
 
 def results(study: Study) -> PageTable:
-    """Return what the methods are compared by."""
-    targets = [f"Rounds to\N{NO-BREAK SPACE}{100 * t:g}\N{NO-BREAK SPACE}%" for t in study.targets]
+    """Return what the methods are compared by; the last row is the floor."""
+    text = score_text(study)
+    targets = [f"Rounds to {text.target(t)}".replace(" ", "\N{NO-BREAK SPACE}") for t in study.targets]
 
     def cells(e: StudyEntry) -> list[Cell]:
-        return [accuracy(e.accuracy.final), difference(e), *(reached(target.rounds) for target in e.targets)]
+        return [plain(text.spread(e.scores.final)), difference(study, e), *(reached(t.rounds) for t in e.targets)]
 
     return table(study, ["Final", "Difference", *targets], cells)
 
 
 def scores(study: Study) -> PageTable:
-    """Return other scores and costs; of a single method also the final accuracy."""
-    alone = len(study.entries) == 1
+    """Return other scores and costs; of a single method also the final score."""
+    alone, text = len(study.entries) == 1, score_text(study)
 
     def cells(e: StudyEntry) -> list[Cell]:
-        kinds = [e.accuracy.final] * alone + [e.accuracy.best, e.accuracy.last5]
-        figures = [formatting.figure(e.kappa.mean), formatting.figure(e.rho.mean)]
-        costs = [formatting.seconds(e.seconds.mean), formatting.traffic(e.bytes.mean), *figures]
-        return [*map(accuracy, kinds), *map(plain, costs)]
+        kinds = [e.scores.final] * alone + [e.scores.best, e.scores.last5]
+        ratios = [formatting.figure(r.mean) for r in (e.kappa, e.rho) if r is not None]
+        costs = [formatting.seconds(e.seconds.mean), formatting.traffic(e.bytes.mean), *ratios]
+        return [*(plain(text.spread(kind)) for kind in kinds), *map(plain, costs)]
 
-    head = ["Final"] * alone + ["Best", f"Last {last_scores(study)}", "Time", "Traffic", "κ", "ρ"]
-    return table(study, head, cells)
+    head = ["Final"] * alone + [f"Best {chosen(study)}", f"Last {last_scores(study)}", "Time", "Traffic"]
+    return table(study, head + ["κ", "ρ"] * has_ratios(study), cells, with_floor=alone)
 
 
-def table(study: Study, head: list[str], cells: Callable[[StudyEntry], list[Cell]]) -> PageTable:
-    """Make a row for every method of which all runs are done."""
-    rows = [PageRow(e.label, i, remarks(e), cells(e)) for i, e in enumerate(study.entries) if e.complete]
+def table(
+    study: Study, head: list[str], cells: Callable[[StudyEntry], list[Cell]], with_floor: bool = True
+) -> PageTable:
+    """Make a row for every method of which all runs are done.
+
+    Args:
+        study: The study.
+        head: The names of the columns after the method; the first is the final score.
+        cells: Makes the cells of an entry.
+        with_floor: Whether a last row shows the floor.
+
+    Returns:
+        The table.
+    """
+    rows = [PageRow(e.label, i, remarks(study, e), cells(e)) for i, e in enumerate(study.entries) if e.complete]
+    if with_floor and rows and study.floor is not None:
+        blank = [plain(NONE)] * (len(head) - 1)
+        rows.append(PageRow(study.floor.name, None, [], [plain(score_text(study).value(study.floor.value)), *blank]))
     return PageTable(head, rows)
 
 
@@ -89,14 +107,11 @@ def plain(text: str) -> Cell:
     return text, []
 
 
-def accuracy(score: Spread) -> Cell:
-    return plain(formatting.plus_minus(score))
-
-
-def difference(e: StudyEntry) -> Cell:
+def difference(study: Study, e: StudyEntry) -> Cell:
     if e.difference is None:
         return plain(NONE)
-    return formatting.points(e.difference.mean), interval(e.difference) + [e.verdict] * bool(e.verdict)
+    remarks = interval(study, e.difference) + [e.verdict] * bool(e.verdict)
+    return formatting.minus(score_text(study).difference(e.difference.mean)), remarks
 
 
 def reached(rounds: Sequence[int | None]) -> Cell:
@@ -105,13 +120,15 @@ def reached(rounds: Sequence[int | None]) -> Cell:
     return text, [some.rstrip(")")] if some else []
 
 
-def remarks(e: StudyEntry) -> list[str]:
+def remarks(study: Study, e: StudyEntry) -> list[str]:
     lines = [f"diverged with seed {d.seed}" for d in e.diverged]
     lines += [f"exploded with seed {x.seed} by round {x.round}" for x in e.exploded]
-    return lines + (["leaks test data: its accuracy is meaningless"] if e.leaks_test_data else [])
+    leak = f"leaks test data: its {study.goes_by.spoken} is meaningless"
+    return lines + ([leak] if e.leaks_test_data else [])
 
 
-def interval(d: PairedDifference) -> list[str]:
+def interval(study: Study, d: PairedDifference) -> list[str]:
     """Return the confidence interval and the p-value, if there are enough seeds."""
-    known = [] if d.low is None or d.high is None else [f"{formatting.points(d.low)} to {formatting.points(d.high)}"]
+    ends = [formatting.minus(score_text(study).difference(end)) for end in (d.low, d.high)]
+    known = [] if d.low is None or d.high is None else [" to ".join(ends)]
     return known + ([] if d.p is None else [formatting.p_value(d.p)])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from holdfast.reports.charts import BarChart, Chart, HeatMap, LineChart
-from holdfast.reports.formatting import shorten
+from holdfast.reports.formatting import wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +71,9 @@ def height(chart: Chart) -> float:
         return 3.6
     if isinstance(chart, BarChart):
         return 0.9 + 0.26 * len(chart.categories) * len(chart.series) + 0.1 * len(chart.categories)
-    return 1.2 + min(0.3 * max(len(chart.rows), 2), 6.0)
+    lines = sum(len(wrapped(name)) for name in chart.rows)
+    longest = max((len(name) for name in chart.columns), default=0)
+    return 1.2 + min(0.3 * max(lines, 2), 6.0) + (0.05 * min(longest, 24) if longest > 9 else 0)
 
 
 def lap(hue: int) -> int:
@@ -88,35 +90,42 @@ def _lines(ax: Axes, chart: LineChart) -> None:
         y, spread = np.array(s.y, float), np.nan_to_num(np.array(s.spread, float))
         if spread.any():
             ax.fill_between(s.x, y - spread, y + spread, color=colour, alpha=0.14, lw=0)
-        mark = "o" if len(s.x) == 1 else None
+        mark = "o" if len(s.x) == 1 or chart.ticks else None
         ax.plot(s.x, y, color=colour, ls=dash, lw=1.8, marker=mark, solid_capstyle="round")
         known = np.flatnonzero(np.isfinite(y))
         ends.append((float(y[known[-1]]), s.x[known[-1]], s.label, colour))
     ax.grid(axis="y", color=GRID)
     ax.set_axisbelow(True)
-    ax.set_xlabel("round", color=MUTED)
+    ax.set_xlabel(chart.across, color=MUTED)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if chart.ticks:
+        ax.set_xticks(range(len(chart.ticks)), ["\n".join(wrapped(tick, 16)) for tick in chart.ticks])
     if chart.percent:
         ax.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    if chart.floor is not None:
+        ax.axhline(chart.floor.value, color=MUTED, ls=(0, (4, 3)), lw=1)
+        ends.append((chart.floor.value, max(x for s in chart.series for x in s.x), chart.floor.name, MUTED))
     low, high = ax.get_ylim()
-    for (_, x, label, colour), at in zip(ends, apart([e[0] for e in ends], 0.055 * (high - low)), strict=True):
+    labels = ["\n".join(wrapped(label)) for _, _, label, _ in ends]
+    gaps = [0.055 * (high - low) * (1 + label.count("\n")) for label in labels]
+    for (_, x, _, colour), label, at in zip(ends, labels, apart([e[0] for e in ends], gaps), strict=True):
         ax.annotate(
-            shorten(label), (x, at), xytext=(6, 0), textcoords="offset points", va="center", color=colour, fontsize=8.5,
+            label, (x, at), xytext=(6, 0), textcoords="offset points", va="center", color=colour, fontsize=8.5,
             annotation_clip=False,
         )  # fmt: skip
 
 
-def apart(heights: Sequence[float], gap: float) -> list[float]:
-    """Move heights as little as possible so that neighbours are at least a gap apart.
+def apart(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
+    """Move labels as little as possible so that neighbours of these sizes do not overlap.
 
-    >>> apart([1.0, 1.0], 0.5)
+    >>> apart([1.0, 1.0], [0.5, 0.5])
     [0.75, 1.25]
     """
     at = list(heights)
     order = sorted(range(len(at)), key=lambda i: at[i])
     for _ in range(50):
         for low, high in pairwise(order):
-            short = gap - (at[high] - at[low])
+            short = (sizes[low] + sizes[high]) / 2 - (at[high] - at[low])
             if short > 1e-12:
                 at[low], at[high] = at[low] - short / 2, at[high] + short / 2
     return at
@@ -135,13 +144,20 @@ def _bars(ax: Axes, chart: BarChart) -> None:
         ax.barh(at, known, height=0.72 / many, color=fills, hatch=HATCHES[lap(s.hue)], edgecolor="white", lw=0)
         ax.barh(at, known, height=0.72 / many, color="none", edgecolor=[colour if h else "none" for h in s.hollow])
         for y, value, text in zip(at, known, s.texts, strict=True):
-            label = f"{text}  {shorten(s.label)}" if many > 1 else text
+            label = f"{text}  {s.label}" if many > 1 else text
             ax.text(value + 0.01 * top, y, label, va="center", fontsize=8, color=INK if value else MUTED)
-    ax.set_yticks(np.arange(len(chart.categories)), [shorten(c) for c in chart.categories])
+    ax.set_yticks(np.arange(len(chart.categories)), ["\n".join(wrapped(c)) for c in chart.categories])
     ax.tick_params(axis="y", labelcolor=INK)
     ax.invert_yaxis()
     ax.set_xlim(0, top * 1.02)
     ax.set_xticks([])
+
+
+def column_names(names: Sequence[str], upright: int = 9) -> tuple[list[str], int]:
+    """Return the names of columns in full, and the angle at which they fit side by side."""
+    if max(map(len, names)) <= upright:
+        return list(names), 0
+    return ["\n".join(wrapped(name, 24)) for name in names], 45
 
 
 def _heat(figure: Figure, ax: Axes, chart: HeatMap) -> None:
@@ -161,7 +177,9 @@ def _heat(figure: Figure, ax: Axes, chart: HeatMap) -> None:
     else:
         figure.colorbar(image, ax=ax, pad=0.01)
     rows, columns = (max(1, -(-len(names) // most)) for names, most in ((chart.rows, 30), (chart.columns, 24)))
-    ax.set_yticks(range(0, len(chart.rows), rows), [shorten(name) for name in chart.rows[::rows]])
-    ax.set_xticks(range(0, len(chart.columns), columns), [shorten(name, 9) for name in chart.columns[::columns]])
+    names = ["\n".join(wrapped(name)) for name in chart.rows[::rows]]
+    across, angle = column_names(chart.columns[::columns])
+    ax.set_yticks(range(0, len(chart.rows), rows), names)
+    ax.set_xticks(range(0, len(chart.columns), columns), across, rotation=angle, ha="right" if angle else "center")
     ax.set_xlabel(chart.across, color=MUTED)
     ax.set_ylabel(chart.down, color=MUTED)

@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from holdfast.comparison.score_text import NONE
 from holdfast.comparison.table_texts import escaped_markdown, markdown_table
-from holdfast.comparison.tables import NEVER, NONE, number
+from holdfast.comparison.tables import NEVER, number
 from holdfast.method.config import FIELDS
 from holdfast.reproduce.claims import Outcome, outcomes, phrase, published_counts
 from holdfast.reproduce.measure import Measure

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.comparison.score_text import NONE
 from holdfast.comparison.table_texts import markdown_table
-from holdfast.comparison.tables import NONE
 from holdfast.reproduce.claims import RULE, Outcome, outcomes, phrase, published_counts
 from holdfast.reproduce.markdown import caption, headline, provenance_line, table_markdown
 from holdfast.reproduce.paper_file import shelf

@@ -304,7 +304,7 @@ def _with_scores(record: RoundRecord, found: Evaluation, metric: Metric) -> Roun
 def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | None) -> dict[str, Any]:
     """Sum up the run; one that was finished before keeps the place and date of its making."""
     config = trainer.config
-    what = identity(config) | {"task": str(trainer.federation.data.task.name)}
+    what = identity(config) | {"task": str(trainer.federation.data.task.name), "engine": trainer.engine_name}
     what |= folder.made() if folder and folder.finished else made_here(trainer.net.device)
     leak = {"leaks_test_data": True} if trainer.federation.leaks else {}
     guessing = loss_of_guessing(trainer.method, trainer.federation)

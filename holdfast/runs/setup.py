@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from holdfast.data.federation import Federation, federate
 from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.sources import load
 from holdfast.data.validation import POOL
+from holdfast.engines.threads import suitable_threads
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
@@ -52,9 +53,11 @@ MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
 OTHER_TRAINERS = {"flower": "holdfast.flower:ray_trainer"}
 
 
-def simulate(setup: RunSetup) -> AbstractContextManager[Trainer]:
+@contextmanager
+def simulate(setup: RunSetup) -> Iterator[Trainer]:
     """Train all clients in this process."""
-    return nullcontext(Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric))
+    with suitable_threads(setup.net):
+        yield Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
 
 
 def trainer_for(engine: str) -> MakeTrainer:

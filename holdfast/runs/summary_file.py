@@ -45,6 +45,7 @@ class SummaryFigures:
     exploded_round: int | None = None
     skipped_updates: int | None = None
     failed_updates: int | None = None
+    engine: str | None = None
     device: str | None = None
     date: str | None = None
     holdfast: str | None = None

@@ -125,7 +125,7 @@ def test_a_factory_gives_every_seed_its_own_weights_and_an_instance_does_not():
 def test_a_factory_in_several_processes():
     first = holdfast.compare(["fedavg", "prox"], model=Small, out="a", **PYTHON)
     second = holdfast.compare(["fedavg", "prox"], model=Small, out="b", jobs=2, **PYTHON)
-    assert [e["accuracy"] for e in first.entries] == [e["accuracy"] for e in second.entries]
+    assert [e["scores"] for e in first.entries] == [e["scores"] for e in second.entries]
 
 
 def test_a_factory_that_cannot_be_sent_to_other_processes():

@@ -30,7 +30,7 @@ def test_tables_hold_the_same_numbers():
     page, tex = ((Path("here") / f"compare.{kind}").read_text() for kind in ("md", "tex"))
     for row, entry in zip(rows, record["entries"], strict=True):
         assert row["label"] == entry["label"]
-        final = entry["accuracy"]["final"]
+        final = entry["scores"]["final"]
         assert float(row["final_mean"]) == final["mean"]
         assert f"{100 * final['mean']:.2f} ± {100 * final['std']:.2f}" in page
         assert f"{100 * final['mean']:.2f} $\\pm$ {100 * final['std']:.2f}" in tex
@@ -103,7 +103,7 @@ def test_what_a_narrow_terminal_leaves_out_is_named(monkeypatch: pytest.MonkeyPa
     said = good(*args).err
     assert "columns left out because the terminal is narrow: p" in said
     assert "; see here/compare.md\n" in said
-    final = found("here")["entries"][1]["accuracy"]["final"]
+    final = found("here")["entries"][1]["scores"]["final"]
     assert f"{100 * final['mean']:.2f} ± {100 * final['std']:.2f}" in said
     monkeypatch.setenv("COLUMNS", "150")
     assert "left out" not in good(*args).err
@@ -140,8 +140,8 @@ def test_the_mean_of_the_last_scores_says_of_how_many():
     }.items():
         good(*args, *more, "--out", name)
         heads[name] = re.search(r"last ([^%]+) \(%\)", (Path(name) / "compare.md").read_text())[1]
-        curves = found(name)["entries"][0]["curves"]["test_accuracy"][0][-5:]
-        assert found(name)["entries"][0]["accuracy"]["last5"]["mean"] == pytest.approx(statistics.fmean(curves))
+        curves = found(name)["entries"][0]["curves"]["test"][0][-5:]
+        assert found(name)["entries"][0]["scores"]["last5"]["mean"] == pytest.approx(statistics.fmean(curves))
     assert heads == {"six": "5", "three": "3", "two": "2", "some": "2 to 5"}
 
 

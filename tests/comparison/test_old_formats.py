@@ -46,7 +46,7 @@ def test_an_old_comparison_resumes_where_it_stopped(old: Path) -> None:
     assert {k: stamps(old)[k] for k in finished} == finished, "finished runs are not repeated"
     ends = json.loads((OLD / "ends.json").read_text())["comparison"]
     for entry, want in zip(result.entries, ends.values(), strict=True):
-        assert entry["accuracy"]["final"]["values"] == pytest.approx(want, abs=1e-9)
+        assert entry["scores"]["final"]["values"] == pytest.approx(want, abs=1e-9)
     assert [e["label"] for e in result.entries] == METHODS
     assert folders(old) == ["fedavg", "fedcm", "fedcm-0.2", "scaffold"]
 
@@ -58,7 +58,8 @@ def test_opening_an_old_folder_brings_it_up_to_date(old: Path) -> None:
     assert [text for text, _ in plan.methods] == METHODS
     assert folders(old) == ["fedavg", "fedcm", "fedcm-0.2"]
     after = json.loads((old / "plan.json").read_text())
-    assert after == before | {"format": 2, "methods": METHODS}
+    measured = {"metric": "accuracy", "higher_is_better": True, "percent": True, "task": "classification"}
+    assert after == before | {"format": 3, "methods": METHODS, "measured": measured}
     written = (old / "plan.json").stat().st_mtime_ns
     StudyFolder(old).stored()
     assert (old / "plan.json").stat().st_mtime_ns == written, "once is enough"
@@ -93,7 +94,7 @@ def test_an_old_name_has_its_new_meaning_in_a_new_command(old: Path) -> None:
     result = holdfast.compare([*METHODS, "momentum(0.2)"], out=old, **SETTINGS)
     assert [e["method"] for e in result.entries] == [*METHODS, "momentum(0.2)"]
     assert folders(old) == ["fedavg", "fedcm", "fedcm-0.2", "momentum-0.2", "scaffold"]
-    by_name = {e["method"]: e["accuracy"]["final"]["values"] for e in result.entries}
+    by_name = {e["method"]: e["scores"]["final"]["values"] for e in result.entries}
     alone = holdfast.run("momentum(0.2)", **{k: v for k, v in SETTINGS.items() if k != "seeds"})
     assert by_name["momentum(0.2)"][0] == alone.history[-1].test_accuracy
     assert by_name["momentum(0.2)"] != by_name["fedcm(0.2)"]
@@ -118,7 +119,7 @@ def old_study() -> dict[str, Any]:
 
 def test_an_old_result_is_read_with_todays_names(tmp_path: Path) -> None:
     found = StudyFolder(write(tmp_path, old_study())).result()
-    assert found.format == 2
+    assert found.format == 3
     assert found.methods == ["fedcm(0.2)", "fedcm+clip(5)", "sam(0.1)"]
     assert [e.label for e in found.entries] == ["fedcm(0.2), lr=0.1", "fedcm+clip(5), lr=0.1", "sam(0.1), lr=0.1"]
     assert [e.runs[1] for e in found.entries] == [
@@ -133,14 +134,37 @@ def test_an_old_result_is_read_with_todays_names(tmp_path: Path) -> None:
 
 
 def test_a_result_without_old_names_only_gets_a_new_number() -> None:
-    made = typed(study(seeds=1, rounds=2, drift=False, format=1))
-    assert to_json(modern_study(made)) == to_json(made) | {"format": 2}
+    for old in (1, 2):
+        made = typed(study(seeds=1, rounds=2, drift=False, format=old))
+        assert to_json(modern_study(made)) == to_json(made) | {"format": 3}
+
+
+def test_a_result_that_knows_accuracy_alone(tmp_path: Path) -> None:
+    """Formats 1 and 2 have other keys; in format 2 part names mean what they mean today."""
+    made = study(("momentum(0.2)", "fedavg"), seeds=1, rounds=2, drift=False)
+    before = json.loads(json.dumps(made)) | {"format": 2}
+    for e in before["entries"]:
+        e["accuracy"] = e.pop("scores")
+        e["curves"]["test_accuracy"] = e["curves"].pop("test")
+    found = StudyFolder(write(tmp_path, before)).result()
+    assert found == typed(made)
+    assert found.methods == ["momentum(0.2)", "fedavg"]
+    assert (found.metric, found.higher_is_better, found.percent, found.chosen_on) == ("accuracy", True, True, "test")
+
+
+def test_a_plan_of_format_2_is_read_and_left_as_it_is(old: Path) -> None:
+    holdfast.compare(METHODS, out=old, **SETTINGS)
+    plan = json.loads((old / "plan.json").read_text()) | {"format": 2}
+    del plan["measured"]
+    (old / "plan.json").write_text(json.dumps(plan))
+    assert StudyFolder(old).stored().facts.measured.metric == "accuracy"
+    assert json.loads((old / "plan.json").read_text()) == plan
 
 
 def test_the_tables_of_an_old_comparison(old: Path) -> None:
     holdfast.compare(METHODS, out=old, **SETTINGS)
     record = json.loads((old / "compare.json").read_text())
-    assert record["format"] == 2
+    assert record["format"] == 3
     tables = (old / "compare.md").read_text()
     assert tabulate(old).record == record
     assert (old / "compare.md").read_text() == tables

@@ -21,7 +21,7 @@ def study(labels: tuple[str, ...] = LABELS, seeds: int = 3, rounds: int = 20, dr
     rng = np.random.default_rng(0)
     entries = [entry(rng, label, speed, seeds, rounds, drift) for speed, label in enumerate(labels, 4)]
     for e in entries[1:]:
-        gaps = np.subtract(e["accuracy"]["final"]["values"], entries[0]["accuracy"]["final"]["values"])
+        gaps = np.subtract(e["scores"]["final"]["values"], entries[0]["scores"]["final"]["values"])
         e["difference"] = {
             "of": "final",
             "to": labels[0],
@@ -32,7 +32,7 @@ def study(labels: tuple[str, ...] = LABELS, seeds: int = 3, rounds: int = 20, dr
             "n": seeds,
         }
     made = {
-        "format": 2, "holdfast": "0.1.0", "torch": "2.13.0", "device": "cpu", "date": "2026-11-15",
+        "format": 3, "holdfast": "0.1.0", "torch": "2.13.0", "device": "cpu", "date": "2026-11-15",
         "command": "holdfast compare " + " ".join(labels),
         "settings": SETTINGS | {"rounds": rounds},
         "seeds": list(range(seeds)), "targets": [0.6, 0.9], "classes": [f"c{c}" for c in range(10)],
@@ -49,14 +49,14 @@ def typed(made: dict[str, Any]) -> Study:
 def entry(rng: np.random.Generator, label: str, speed: int, seeds: int, rounds: int, drift: bool) -> dict[str, Any]:
     t = np.arange(1, rounds + 1)
     rise = 0.95 - 0.85 * np.exp(-t * speed / 40) + rng.normal(0, 0.01, (seeds, rounds))
-    curves = {"rounds": t.tolist(), "test_accuracy": rise.tolist(), "test_loss": (2 - 2 * rise).tolist()}
+    curves = {"rounds": t.tolist(), "test": rise.tolist(), "test_loss": (2 - 2 * rise).tolist()}
     by_class = rng.uniform(0.6, 1, (seeds, 10))
     found = {
         name: {"rounds": t.tolist(), "values": rng.normal(1, 0.1, (seeds, rounds)).tolist()} for name in measures()
     }
     return {
         "label": label, "method": label, "settings": {}, "runs": [f"{speed}/seed-{s}" for s in range(seeds)],
-        "accuracy": {"final": spread(rise[:, -1]), "best": spread(rise.max(1)), "last5": spread(rise[:, -5:].mean(1))},
+        "scores": {"final": spread(rise[:, -1]), "best": spread(rise.max(1)), "last5": spread(rise[:, -5:].mean(1))},
         "difference": None, "targets": [to_target(rise, goal) for goal in (0.6, 0.9)],
         "kappa": spread(rng.uniform(1, 2, seeds)), "rho": spread(rng.uniform(1, 2, seeds)),
         "seconds": spread(rng.uniform(5, 9, seeds)), "bytes": spread(rng.uniform(1e8, 2e8, seeds)),
@@ -95,3 +95,25 @@ def write(folder: Path, made: dict[str, Any]) -> Path:
 
 
 EVIL = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">\'"&$x$'
+
+
+def errors(labels: tuple[str, ...] = LABELS[:2], seeds: int = 3, rounds: int = 8, **other: Any) -> dict[str, Any]:
+    """A comparison of a regression by RMSE: curves that fall, with validation data and a floor."""
+    made = study(labels, seeds, rounds, drift=False) | {
+        "metric": "rmse", "higher_is_better": False, "percent": False, "task": "regression", "chosen_on": "validation",
+        "floor": {"name": "mean", "value": 24.5}, "targets": [12.0, 8.0],
+    }  # fmt: skip
+    for e in made["entries"]:
+        fall = 30 - 28 * np.array(e["curves"]["test"])
+        e["curves"] |= {"test": fall.tolist(), "validation": (fall + 0.1).tolist()}
+        e["scores"] = {
+            "final": spread(fall[:, -1]), "best": spread(fall.min(1)), "last5": spread(fall[:, -5:].mean(1)),
+            "validation": spread(fall[:, -1] + 0.1),
+        }  # fmt: skip
+        e["targets"] = [to_target(-fall, -goal) | {"target": goal} for goal in (12.0, 8.0)]
+        for name in ("kappa", "rho", "by_class"):
+            del e[name]
+    for e in made["entries"][1:]:
+        gaps = np.subtract(e["scores"]["final"]["values"], made["entries"][0]["scores"]["final"]["values"])
+        e["difference"]["mean"] = float(gaps.mean())
+    return made | other

@@ -14,7 +14,19 @@
   // plotly interprets tags in texts, but names must be shown as they are
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const known = (values) => values.filter((v) => v !== null);
-  const shorten = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  // labels are never cut: they wrap after a plus or a space, and within a word only if it is longer than a line
+  function wrap(text, most) {
+    const lines = [""];
+    for (const piece of text.split(/(?<=[+ ])/)) {
+      const whole = piece.trimEnd().length > most ? piece.match(new RegExp(`.{1,${most}}`, "gs")) : [piece];
+      for (const part of whole) {
+        if (lines.at(-1) && (lines.at(-1) + part).trimEnd().length > most) lines.push("");
+        lines[lines.length - 1] += part;
+      }
+    }
+    return lines.map((line) => line.trimEnd());
+  }
+  const wrapped = (text, most) => wrap(text, most).map(plain).join("<br>");
 
   function layout(height, margin) {
     return {
@@ -44,29 +56,47 @@
       high = Math.max(high, ...up);
       if (at.some((i) => s.spread[i])) {
         const x = at.map((i) => s.x[i]);
-        bands.push({ x: [...x, ...x.toReversed()], y: [...up, ...down.toReversed()], fill: "toself", mode: "lines", hoverinfo: "skip",
+        bands.push({ x: [...x, ...x.toReversed()], y: [...up, ...down.toReversed()], fill: "toself", mode: "lines", hoverinfo: "skip", showlegend: false,
           fillcolor: faint(colour, shown.length > 3 ? 0.09 : 0.15), line: { width: 0, shape: "linear" } });
       }
       const shape = chart.percent ? ".1%" : number(Math.max(...known(s.y).map(Math.abs)));
       const spread = s.spread.map((v) => (v === null ? "" : " ± " + (chart.percent ? (100 * v).toFixed(1) : v.toPrecision(2))));
-      curves.push({ x: s.x, y: s.y, name: plain(s.label), customdata: spread, mode: s.x.length > 1 ? "lines" : "markers",
-        hovertemplate: `%{y:${shape}}%{customdata}<extra>${plain(shorten(s.label, 28))}</extra>`, meta: s.label,
+      curves.push({ x: s.x, y: s.y, name: wrapped(s.label, 44), customdata: spread, mode: s.x.length > 1 ? "lines" : "markers",
+        hovertemplate: `%{y:${shape}}%{customdata}<extra>${wrapped(s.label, 40)}</extra>`, meta: s.label,
         line: { color: colour, width: 2.2, dash: DASHES[lap(s.hue)] }, marker: { color: colour, size: 8 } });
-      if (at.length) ends.push({ y: s.y[at[at.length - 1]], x: s.x[at[at.length - 1]], label: s.label, colour });
+      if (at.length) ends.push({ y: s.y[at[at.length - 1]], label: s.label, colour });
+    }
+    const { floor, ticks: names } = chart, shapes = [];
+    if (names.length) for (const c of curves) c.mode = "lines+markers";
+    if (floor) {
+      low = Math.min(low, floor.value);
+      high = Math.max(high, floor.value);
+      shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: floor.value, y1: floor.value, line: { color: css("--muted"), width: 1, dash: "dash" } });
+      ends.push({ y: floor.value, label: floor.name, colour: css("--muted"), floor: true });
     }
     if (!(high > low)) { high += 0.5; low -= 0.5; }
-    const room = 0.06 * (high - low), height = width < NARROW ? 260 : chart.key === "accuracy" ? 400 : 300;
-    const right = direct ? Math.min(200, 16 + 7 * Math.max(0, ...ends.map((e) => Math.min(28, e.label.length)))) : 14;
-    const margin = { l: 46, r: right, t: 10, b: 40 };
-    const range = [low - room, high + room];
-    for (const e of ends) e.at = (e.y - range[0]) / (range[1] - range[0]);
-    spreadOut(ends, 17 / (height - margin.t - margin.b));
-    return { data: [...bands, ...curves], layout: { ...layout(height, margin), hovermode: "x unified",
-      xaxis: axis({ title: { text: "round", standoff: 8, font: { size: 12.5 } }, tickformat: "d", tick0: 0, dtick: step(chart, width / 80), unifiedhovertitle: { text: "round %{x}" },
-        spikecolor: css("--muted"), spikethickness: 1, spikedash: "solid" }),
+    const most = width < 700 ? 18 : 28;
+    for (const e of ends) e.lines = wrap(e.label, most);
+    const written = ends.filter((e) => direct || e.floor);
+    // the legend at the top has the entries; where names do not fit beside the lines of methods, the chart has its own
+    const keyed = names.length > 0 && !direct;
+    const room = 0.06 * (high - low), height = (width < NARROW ? 260 : chart.tall ? 400 : 300) + (keyed ? 22 * chart.series.length : 0);
+    const right = direct || (floor && width >= NARROW) ? 16 + 7 * Math.max(0, ...written.flatMap((e) => e.lines.map((l) => l.length))) : 14;
+    const margin = { l: 46, r: right, t: 10, b: keyed ? 50 + 22 * chart.series.length : 40 };
+    const range = [low - room, high + room], line = 17 / (height - margin.t - margin.b);
+    for (const e of written) { e.at = (e.y - range[0]) / (range[1] - range[0]); e.size = line * e.lines.length; }
+    spreadOut(written);
+    const where = { x: 1, xref: "paper", yref: "paper", showarrow: false };
+    const beside = (e) => ({ ...where, y: e.at, xanchor: "left", yanchor: "middle", xshift: 6, align: "left" });
+    const above = (e) => ({ ...where, y: e.y, yref: "y", xanchor: "right", yanchor: "bottom" });
+    const rounds = { tickformat: "d", tick0: 0, dtick: step(chart, width / 80) };
+    const values = { tickmode: "array", tickvals: names.map((_, i) => i), ticktext: names.map((n) => wrapped(n, 16)), range: [-0.15, names.length - 0.85] };
+    return { data: [...bands, ...curves], layout: { ...layout(height, margin), hovermode: "x unified", shapes,
+      showlegend: keyed, legend: { orientation: "v", x: 0, xanchor: "left", y: 0, yref: "container", yanchor: "bottom", font: { size: 12.5, color: css("--ink") }, itemclick: false, itemdoubleclick: false },
+      xaxis: axis({ title: { text: plain(chart.across), standoff: 8, font: { size: 12.5 } }, ...(names.length ? values : rounds),
+        unifiedhovertitle: { text: `${plain(chart.across)} %{x}` }, spikecolor: css("--muted"), spikethickness: 1, spikedash: "solid" }),
       yaxis: axis({ range, showgrid: true, gridcolor: css("--line"), tickformat: chart.percent ? ".1~%" : "~g", nticks: 6 }),
-      annotations: direct ? ends.map((e) => ({ x: 1, xref: "paper", y: e.at, yref: "paper", xanchor: "left", yanchor: "middle", showarrow: false,
-        text: plain(shorten(e.label, 28)), font: { color: e.colour, size: 12.5 }, xshift: 6 })) : [] } };
+      annotations: written.map((e) => ({ ...(width >= NARROW ? beside(e) : above(e)), text: e.lines.map(plain).join("<br>"), font: { color: e.colour, size: 12.5 } })) } };
   }
 
   // rounds are whole numbers: the distance between ticks is 1, 2, 5, 10, 20, ...
@@ -77,16 +107,16 @@
     }
   }
 
-  function spreadOut(ends, gap) {
+  function spreadOut(ends) {
     ends.sort((a, b) => a.at - b.at);
     for (let turn = 0; turn < 50; turn++) {
       for (let i = 1; i < ends.length; i++) {
-        const short = gap - (ends[i].at - ends[i - 1].at);
+        const short = (ends[i].size + ends[i - 1].size) / 2 - (ends[i].at - ends[i - 1].at);
         if (short > 1e-9) { ends[i - 1].at -= short / 2; ends[i].at += short / 2; }
       }
     }
     let top = 1;
-    for (const e of ends.toReversed()) { e.at = Math.min(e.at, top); top = e.at - gap; }
+    for (const e of ends.toReversed()) { e.at = Math.min(e.at, top - e.size / 2); top = e.at - e.size / 2; }
   }
 
   // a target that only some seeds reached has an outlined bar
@@ -102,14 +132,14 @@
     const top = chart.most ?? Math.max(1e-9, ...chart.series.flatMap((s) => known(s.values)));
     const named = chart.series.length > 1 && width >= NARROW;
     const data = shown.map((s) => {
-      const texts = s.texts.map((t) => (named ? `${t}  ${plain(shorten(s.label, 28))}` : t));
+      const texts = s.texts.map((t) => (named ? `${t}  ${plain(s.label)}` : t));
       return { type: "bar", orientation: "h", y: chart.categories.map(plain), x: s.values.map((v) => v ?? 0), text: texts, meta: s.label,
         textposition: "outside", cliponaxis: false, textfont: { color: css("--ink"), size: 12.5 }, marker: filling(s),
-        customdata: s.texts, hovertemplate: `${plain(s.label)}<br>%{y}: %{customdata}<extra></extra>` };
+        customdata: s.texts, hovertemplate: `${wrapped(s.label, 40)}<br>%{y}: %{customdata}<extra></extra>` };
     });
     const height = 30 + chart.categories.length * (10 + 24 * Math.max(1, shown.length));
-    const letters = Math.max(...shown.flatMap((s) => s.texts.map((t) => t.length + (named ? Math.min(28, s.label.length) + 2 : 0))), 4);
-    const room = Math.min(0.6, (letters * 7.2 + 10) / Math.max(120, width - 60));
+    const letters = Math.max(...shown.flatMap((s) => s.texts.map((t) => t.length + (named ? s.label.length + 2 : 0))), 4);
+    const room = Math.min(0.8, (letters * 7.2 + 10) / Math.max(120, width - 60));
     return { data, layout: { ...layout(height, { l: 10, r: 8, t: 6, b: 8 }), barmode: "group", bargap: 0.16, bargroupgap: 0.1, hovermode: "closest",
       xaxis: axis({ range: [0, top / (1 - room)], showticklabels: false, fixedrange: true }),
       yaxis: axis({ autorange: "reversed", type: "category", fixedrange: true, ticksuffix: " ", tickfont: { color: css("--ink") } }) } };
@@ -127,8 +157,9 @@
     const scale = [0, 1, 2, 3, 4].map((i) => [i / 4, css(`--heat${i}`)]);
     const what = chart.percent ? "%{customdata:.1%}" : counted ? "%{customdata:.0f} samples" : "%{customdata:.2f}";
     const where = chart.down ? `${chart.down} %{y}, ${chart.across} %{x}` : `%{y}, ${chart.across} %{x}`;
-    const rows = chart.rows.map((r) => plain(shorten(r, width < NARROW ? 12 : 30)));
-    const height = 50 + Math.min(560, Math.max(24, Math.min(34, 480 / chart.rows.length)) * chart.rows.length);
+    const most = width < NARROW ? 14 : 30, lines = Math.max(...chart.rows.map((r) => wrap(r, most).length));
+    const across = chart.columns.some((c) => c.length > 9) ? 14 : 9;
+    const height = 50 + Math.min(560 * lines, Math.max(24, 17 * lines, Math.min(34, 480 / chart.rows.length)) * chart.rows.length);
     const gap = cell > 14 ? 2 : 0;
     return { data: [{ type: "heatmap", z: chart.values.map((row) => row.map(root)), customdata: chart.values, zmin, zmax, colorscale: scale,
         x: chart.columns.map((_, i) => i), y: chart.rows.map((_, i) => i), text: chart.values.map((row) => row.map(format)), texttemplate: written ? "%{text}" : "",
@@ -136,14 +167,14 @@
         hovertext: chart.values.map((row, r) => row.map((_, c) => where.replace("%{y}", plain(chart.rows[r])).replace("%{x}", plain(chart.columns[c])))),
         hovertemplate: `%{hovertext}<br>${what}<extra></extra>` }],
       layout: { ...layout(height, { l: 10, r: 8, t: 6, b: 36 }), hovermode: "closest",
-        xaxis: axis({ title: { text: chart.across, standoff: 6, font: { size: 12.5 } }, fixedrange: true, tickangle: 0, ...ticks(chart.columns, Math.floor((width - 90) / (9 + 8 * Math.max(...chart.columns.map((c) => Math.min(9, c.length)))))) }),
-        yaxis: axis({ autorange: "reversed", fixedrange: true, ticksuffix: " ", title: { text: chart.down, standoff: 6, font: { size: 12.5 } }, ...ticks(rows, 40) }) } };
+        xaxis: axis({ title: { text: chart.across, standoff: 6, font: { size: 12.5 } }, fixedrange: true, tickangle: 0, ...ticks(chart.columns, Math.floor((width - 90) / (9 + 8 * Math.max(...chart.columns.map((c) => Math.min(across, c.length))))), across) }),
+        yaxis: axis({ autorange: "reversed", fixedrange: true, ticksuffix: " ", title: { text: chart.down, standoff: 6, font: { size: 12.5 } }, ...ticks(chart.rows, 40, most) }) } };
   }
 
-  function ticks(names, most) {
+  function ticks(names, most, letters) {
     const every = Math.max(1, Math.ceil(names.length / Math.max(1, most)));
     const at = names.map((_, i) => i).filter((i) => i % every === 0);
-    return { tickmode: "array", tickvals: at, ticktext: at.map((i) => plain(shorten(names[i], 30))) };
+    return { tickmode: "array", tickvals: at, ticktext: at.map((i) => wrapped(names[i], letters)) };
   }
 
   const makers = { lines, bars, heat };
