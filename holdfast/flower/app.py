@@ -39,9 +39,10 @@ from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
+from holdfast.metrics.lookup import read_metric
 from holdfast.models.factories import Factory, from_factory, model_arguments
 from holdfast.models.net import Net
-from holdfast.runs.code_files import code_files, in_folder
+from holdfast.runs.code_files import code_files, in_folder, located
 from holdfast.runs.file_imports import import_parts
 from holdfast.runs.run import run
 from holdfast.runs.run_result import Result
@@ -173,7 +174,8 @@ def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str,
     data_ready = time.perf_counter()
     federation, net = network_for(config, options.model, federation)
     method = checked(with_flag_parts(Method.parse(config.method), config))
-    setup = RunSetup(config, method, federation.to(net.device, net.dtype), net)
+    metric = read_metric(located(config).metric, federation.data.task)
+    setup = RunSetup(config, method, federation.to(net.device, net.dtype), net, metric=metric)
     return Node(setup, clients, Path(folder) if folder else None, data_ready)
 
 

@@ -73,7 +73,7 @@ class Node:
         self.config, self.method, self.net = setup.config, setup.method, setup.net
         self.federation, self.clients, self.folder = setup.federation, clients, states
         self.read, self.scales = setup.federation, Scales()  # the samples as they were read
-        self.data_ready, self.started = data_ready, 0.0
+        self.data_ready, self.started, self.metric = data_ready, 0.0, setup.metric
         self._training = 0.0  # seconds of the current request spent on training
 
     # -- the requests ------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Node:
             public = unpack_any(record, "the public data")
             y = federation.data.task.scaled(public["y"]) if self.scales.target_mean else public["y"]
             federation = federation.with_public(public["x"].to(self.net.device), y.to(self.net.device))
-        simulation = Simulation(self.config, self.method, federation, self.net)
+        simulation = Simulation(self.config, self.method, federation, self.net, self.metric)
         simulation.server.w, simulation.prefetcher = broadcast.w0, None  # the server draws the cohort
         if broadcast.stats:
             simulation.server.states[STATISTICS] = broadcast.stats

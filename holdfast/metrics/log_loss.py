@@ -21,6 +21,7 @@ class LogLoss(Metric):
     name = "log_loss"
     summary = "minus the mean log-probability of the truth"
     higher_is_better = False
+    lowest = 0.0
     tasks = (CLASS, LABELS)
 
     def compute(self, p: Predictions) -> float:

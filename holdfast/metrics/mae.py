@@ -16,6 +16,7 @@ class MeanAbsolute(Metric):
     name = "mae"
     summary = "mean absolute error"
     higher_is_better = False
+    lowest = 0.0
     tasks = (NUMBERS,)
 
     def compute(self, p: Predictions) -> float:

@@ -19,6 +19,7 @@ class ExplainedVariance(Metric):
 
     name = "r2"
     summary = "coefficient of determination"
+    highest = 1.0
     tasks = (NUMBERS,)
     package = SKLEARN
 

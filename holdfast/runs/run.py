@@ -212,9 +212,9 @@ def _play(trainer: Trainer, options: RunOptions, federation: Federation) -> Resu
         found = trainer.judge()
     score = found.test if found else None
     summary = _summary(trainer, history, folder) | {"stopped_early": early} | _by_class(score)
-    if finished:
-        summary |= _last_scores(trainer, federation)
     personal: dict[int, float] = {}
+    if finished:
+        summary |= _last_scores(trainer, federation, found)
     if config.personal and finished and isinstance(trainer, Simulation):
         tuning = with_flag_parts(TUNED[config.personal_what], config).with_optimiser_of(trainer.method)
         copies = personalise(trainer, tuning)
@@ -297,7 +297,7 @@ def _with_scores(record: RoundRecord, found: Evaluation, metric: Metric) -> Roun
         record,
         test=defined(found.test.values),
         validation=defined(found.validation.values) if found.validation else {},
-        clients=dict(spread_of(found.clients.values[metric.name], metric)) if found.clients else {},
+        clients=defined(spread_of(found.clients.values[metric.name], metric)) if found.clients else {},
     )
 
 
@@ -311,10 +311,13 @@ def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | N
     return what | leak | summarize(history, trainer.metric, guessing) | {"out": str(folder.path) if folder else None}
 
 
-def _last_scores(trainer: Trainer, federation: Federation) -> dict[str, dict[str, float | None]]:
+def _last_scores(
+    trainer: Trainer, federation: Federation, found: Evaluation | None
+) -> dict[str, dict[str, float | None]]:
     """Return the scores of the last model by every metric, and those of a model without inputs, for the summary."""
     metrics = all_metrics(trainer.metrics, federation.data.task)
-    score = trainer.evaluate(metrics=metrics)
+    kept = trainer.net.kept_at_clients()  # the clients have scored their own models
+    score = found.test if found is not None and kept else trainer.evaluate(metrics=metrics)
     lowest = floor(federation, [m for m in metrics if m.name in score.values])
     return {"final_scores": defined(score.values), "floor": defined(lowest)}
 

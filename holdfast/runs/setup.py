@@ -291,7 +291,7 @@ def check_scores(config: Config, federation: Federation, net: Net) -> None:
     """
     task, by_class = federation.data.task, ("accuracy", "loss")
     if federation.client_test is None:
-        metric = read_metric(config.metric, task).name
+        metric = read_metric(located(config).metric, task).name
         if config.personal and not task.has_classes:
             raise HoldfastError(
                 f"fine-tuned copies are scored by classes, which {task.name} does not have, or on clients' own test "
