@@ -72,7 +72,7 @@ def rounds_on_demand(method: str, states: str, clients: int, cohort: int = 1000)
         Seconds and megabytes.
     """
     data = from_clients(random_client, random_client(2**32), clients=clients, classes=DIGITS, normalise=False)
-    fed = federate(data, "given", clients)
+    fed = federate(data)
     play = TimedRounds(
         method, fed, model="linear", cohort=cohort, epochs=1, batch=20, device="cpu", states=states, rounds=100
     )
