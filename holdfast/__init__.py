@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.method.config import Config
     from holdfast.method.method import Method
     from holdfast.method.part import Client, Part, Round, Tensors, Trip
+    from holdfast.metrics.metric import Metric
+    from holdfast.metrics.predictions import Predictions
     from holdfast.models.groupnorm import to_groupnorm
     from holdfast.models.net import Net, Out
     from holdfast.reports.page import report
@@ -52,6 +54,8 @@ _HOMES = {
     "holdfast.data.user_text": ("from_text",),
     "holdfast.core.errors": ("HoldfastError",),
     "holdfast.method.method": ("Method",),
+    "holdfast.metrics.metric": ("Metric",),
+    "holdfast.metrics.predictions": ("Predictions",),
     "holdfast.models.groupnorm": ("to_groupnorm",),
     "holdfast.models.net": ("Net", "Out"),
     "holdfast.core.params": ("param",),
@@ -73,7 +77,7 @@ __all__ = [  # noqa: RUF022 - as a reader meets them
     "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset", "from_huggingface", "from_csv",
     "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param", "Client", "Batch", "Round",
     "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken",
-    "HoldfastError",
+    "Metric", "Predictions", "HoldfastError",
 ]  # fmt: skip
 
 

@@ -65,6 +65,7 @@ class Federation:
         held_out: How much is held out of training.
         weight: A factor per output on the loss of its class or label; None: 1.
         client_names: The names of the clients, if they have any.
+        settings: What ``federate`` was asked for besides split, clients and seed, by the names of a run's settings.
     """
 
     data: DataSet
@@ -83,6 +84,7 @@ class Federation:
     held_out: HeldOut = NOTHING
     weight: Tensor | None = None
     client_names: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -409,9 +411,12 @@ def federate(
         raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
     private, shared = read_augmentations(data, augment, augment_public)
     data, held, names = with_federated_moments(data, dealt), torch.from_numpy(held_out), client_names(data, split)
+    settings = {"public": public, "augment": augment, "augment_public": augment_public}
+    settings |= {} if task is None else {"task": str(task)}
     return Federation(
         data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged,
         client_test=tests, held_out=HeldOut(validation, validation_from, client_test), client_names=names,
+        settings=tuple(settings.items()),
     )  # fmt: skip
 
 

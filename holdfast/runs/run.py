@@ -100,8 +100,8 @@ def run(
     asked = settings | settings_of_objects(federation, model, settings)
     if options.resume and options.folder is not None:
         stored, asked = for_resume(options.folder.stored(), asked, options.folder.path)
-        if federation is not None and stored.split_seed is None:
-            asked.pop("split_seed")  # an earlier version did not record it
+        if federation is not None and stored.split_seed is None:  # an earlier version did not record these
+            asked = {k: v for k, v in asked.items() if k not in ("split_seed", *dict(federation.settings))}
         import_parts(stored)
         refuse_without_objects(stored, options.folder.path, federation, model, sum, asked.get("metric"))
         config = resumed_config(stored, asked, sum)

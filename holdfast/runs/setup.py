@@ -267,7 +267,7 @@ def settings_of_objects(
             if name in with_role("federation") and name != "seed":
                 raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass it to federate()")
         found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
-        found |= {"split_seed": federation.seed} | held_out_settings(federation)
+        found |= {"split_seed": federation.seed} | dict(federation.settings) | held_out_settings(federation)
     if model is not None:
         found |= {"model": model if isinstance(model, str) else model_name(model)}
     return found

@@ -21,6 +21,11 @@ AGAIN = "make it again with LEAF's preprocess.sh"
 UserData = dict[str, dict[str, list[Any]]]
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
+
+
 def write(folder: Path, part: str, data: UserData, counts: list[Any] | None = None, name: str = "all_data") -> Path:
     """Write a file as LEAF's preprocess.sh does."""
     (folder / part).mkdir(parents=True, exist_ok=True)
@@ -179,7 +184,6 @@ def test_a_second_start_reads_the_same_from_the_cache(
         "sent140": {"x": [tweet("abba"), tweet("b")], "y": [1, 0]},
         "reddit": reddit([["<BOS>", "to", "be"], ["or", "not", "<PAD>"]]),
     }[kind]
-    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
     write_both(tmp_path, {"ann": own, "bob": own}, {"bob": own})
     first = holdfast.load(f"leaf('{tmp_path}')")
     monkeypatch.setattr("holdfast.data.sources.leaf.from_leaf", None)  # it must not be called again
