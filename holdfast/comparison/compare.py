@@ -28,7 +28,7 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
-from holdfast.metrics.lookup import metric_text, read_metric
+from holdfast.metrics.metric_names import metric_text, read_metric
 from holdfast.models.factories import Factory
 from holdfast.runs.code_files import located
 from holdfast.runs.folder import LISTED, folder_for

@@ -36,8 +36,8 @@ from holdfast.data.validation import (
     pooled_validation,
     refuse_nothing,
 )
-from holdfast.tasks.lookup import read_task
 from holdfast.tasks.task import NUMBERS, Task
+from holdfast.tasks.task_names import read_task
 
 NO_AUGMENTATION = AugmentationSum()
 NOTHING = HeldOut()

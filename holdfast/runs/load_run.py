@@ -18,8 +18,8 @@ from holdfast.data.sources import load, sources
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import as_method
-from holdfast.metrics.lookup import metric_named
 from holdfast.metrics.metric import Metric
+from holdfast.metrics.metric_names import metric_named
 from holdfast.models.factories import Factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import models

@@ -24,8 +24,8 @@ from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
-from holdfast.metrics.lookup import read_metric
 from holdfast.metrics.metric import Metric
+from holdfast.metrics.metric_names import read_metric
 from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import make, takes_tokens

@@ -24,12 +24,12 @@ from holdfast.cli.run import command as run_command
 from holdfast.comparison import tables as terminal
 from holdfast.comparison.compare import tabulate
 from holdfast.comparison.observers import Observer
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.score_text import ScoreText
 from holdfast.comparison.single_run import TARGETS, study_of_run
 from holdfast.comparison.stats import spread
 from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.tables import NEVER
-from holdfast.comparison.task import Task
 from holdfast.method.config import FIELDS
 from holdfast.method.config_text import config_to_toml
 from holdfast.reports import charts, page_tables, static_charts
@@ -325,7 +325,7 @@ def stopped(folder: Path, rounds: int, targets: list[float] | None = None) -> Pa
     played: list[int] = []
 
     class Count(Observer):
-        def round(self, task: Task, record: RoundRecord) -> None:
+        def round(self, task: PlannedRun, record: RoundRecord) -> None:
             played.append(record.round)
 
     holdfast.compare(
