@@ -27,6 +27,7 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
+from holdfast.metrics.lookup import metric_text
 from holdfast.models.factories import Factory
 from holdfast.runs.folder import LISTED, folder_for
 from holdfast.runs.setup import model_name, refuse_other_objects
@@ -119,6 +120,9 @@ def compare(
     check_numbers(jobs, targets)
     if isinstance(data, Federation):
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
+    if callable(settings.get("metric")) and jobs > 1:
+        raise HoldfastError("a metric from Python needs jobs=1; with more, put it in a file: metric='costs.py:cost'")
+    settings |= {"metric": metric_text(settings["metric"])} if "metric" in settings else {}
     from_python = python_objects(data, model)
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
     execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light)
@@ -211,7 +215,7 @@ def python_objects(data: DataSet | str | None, model: nn.Module | Factory | str 
 def facts_of(federation: Federation) -> DataFacts:
     """Return the classes, and the samples per client and class unless there are too many clients."""
     counts = None
-    if federation.clients <= LISTED:
+    if federation.clients <= LISTED and federation.on_demand is None:
         counts = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
     names = list(federation.client_names) if counts is not None and federation.client_names else None
     return DataFacts(list(federation.strata_names), counts, names)
