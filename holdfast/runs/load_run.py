@@ -78,7 +78,7 @@ def load_run(
     history, w = read_history(place.path / HISTORY, done), server.served()
     metric = metric_named(located(config).metric or known.data.task.metrics[0])
     summary = _summary(place, config, history, metric, loss_of_guessing(method, known))
-    score = _score(history, summary)
+    score = _score(history, summary) if place.finished else None
     if federation is not None:
         with arithmetic(config.precision):
             usual = usual_metrics(known.data.task, metric if metric.installed() else None)
