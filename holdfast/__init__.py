@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError
     from holdfast.core.params import param
     from holdfast.data.batch import Batch
+    from holdfast.data.client_files import client_files
     from holdfast.data.dataset import DataSet
     from holdfast.data.federation import Federation, federate
     from holdfast.data.sources import load
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from holdfast.method.config import Config
     from holdfast.method.method import Method
     from holdfast.method.part import Client, Part, Round, Tensors, Trip
+    from holdfast.metrics.metric import Metric
+    from holdfast.metrics.predictions import Predictions
     from holdfast.models.groupnorm import to_groupnorm
     from holdfast.models.net import Net, Out
     from holdfast.reports.page import report
@@ -40,6 +43,7 @@ _HOMES = {
     "holdfast.comparison.compare": ("Comparison", "compare"),
     "holdfast.method.config": ("Config",),
     "holdfast.data.batch": ("Batch",),
+    "holdfast.data.client_files": ("client_files",),
     "holdfast.data.dataset": ("DataSet",),
     "holdfast.data.federation": ("Federation", "federate"),
     "holdfast.data.sources": ("load",),
@@ -50,6 +54,8 @@ _HOMES = {
     "holdfast.data.user_text": ("from_text",),
     "holdfast.core.errors": ("HoldfastError",),
     "holdfast.method.method": ("Method",),
+    "holdfast.metrics.metric": ("Metric",),
+    "holdfast.metrics.predictions": ("Predictions",),
     "holdfast.models.groupnorm": ("to_groupnorm",),
     "holdfast.models.net": ("Net", "Out"),
     "holdfast.core.params": ("param",),
@@ -68,10 +74,10 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
     "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
-    "DataSet", "from_arrays", "from_clients", "from_dataset", "from_huggingface", "from_csv", "from_parquet",
-    "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param", "Client", "Batch", "Round", "Trip",
-    "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken",
-    "HoldfastError",
+    "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset", "from_huggingface", "from_csv",
+    "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param", "Client", "Batch", "Round",
+    "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken",
+    "Metric", "Predictions", "HoldfastError",
 ]  # fmt: skip
 
 

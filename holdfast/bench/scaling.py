@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from holdfast.bench.timing import Timing
 from holdfast.bench.workload import TimedRounds, fastest, images
+from holdfast.data.federation import federate
+from holdfast.data.user_arrays import from_clients
 
 CLIENTS = "A round of 10 clients, by how many exist (scaffold, linear, 20 steps of batch 2)"
 COHORT = "A round by the size of its cohort (fedavg, mlp, 1000 clients of 60 samples)"
+DIGITS = [str(digit) for digit in range(10)]
 PLACES = {"memory": "in memory", "disk": "on disk"}
+DEMAND = "A round of 1,000 clients made on demand, 20 samples each, by how many exist (linear)"
 MEMORY = "Peak memory above the start, by the slice (fedavg, mlp, a cohort of 64)"
 
 
 def rows() -> Iterator[Timing]:
     """Time all of them."""
     yield from clients()
+    yield from on_demand()
     yield from cohorts()
     yield from memory()
 
@@ -33,6 +41,49 @@ def clients() -> Iterator[Timing]:
             )
             play()
             yield Timing(CLIENTS, f"{n:,} clients, states {PLACES[states]}", fastest(play, 10) * 1e3)
+
+
+def on_demand() -> Iterator[Timing]:
+    """Time a round of 1,000 clients made on demand, each federation in its own process since a peak never falls."""
+    for method, states in (("fedavg", "memory"), ("scaffold", "disk")):
+        for n in (1_000, 10_000, 100_000, 1_000_000, 10_000_000):
+            given = f"{method!r}, {states!r}, {n}"
+            code = f"from holdfast.bench.scaling import rounds_on_demand; print(*rounds_on_demand({given}))"
+            result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            seconds, megabytes = map(float, result.stdout.split())
+            where = f", states {PLACES[states]}" if method == "scaffold" else ""
+            yield Timing(
+                DEMAND, f"{method}{where}, {n:,} clients", seconds * 1e3, note=f"peak memory {megabytes:.0f} MB"
+            )
+
+
+def rounds_on_demand(method: str, states: str, clients: int, cohort: int = 1000) -> tuple[float, float]:
+    """Return the seconds of a round, and the megabytes that the process has needed at most.
+
+    The seconds are the median, since after a slow round the samples of the next one are already made.
+
+    Args:
+        method: The method.
+        states: Where client states are kept.
+        clients: The number of clients.
+        cohort: How many of them take part in a round.
+
+    Returns:
+        Seconds and megabytes.
+    """
+    data = from_clients(random_client, random_client(2**32), clients=clients, classes=DIGITS, normalise=False)
+    fed = federate(data, "given", clients)
+    play = TimedRounds(
+        method, fed, model="linear", cohort=cohort, epochs=1, batch=20, device="cpu", states=states, rounds=100
+    )
+    play()
+    return statistics.median(fastest(play, 1) for _ in range(9)), status("VmHWM") / 1e3
+
+
+def random_client(i: int) -> tuple[np.ndarray, np.ndarray]:
+    """Make a client of 20 random images."""
+    draw = np.random.default_rng(i)
+    return draw.random((20, 784), dtype=np.float32), draw.integers(0, 10, 20)
 
 
 def cohorts() -> Iterator[Timing]:

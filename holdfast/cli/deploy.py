@@ -161,7 +161,7 @@ def with_clients(config: Config, data: DataSet, nodes: int) -> Config:
 @CLIENTS
 @settings(*(name for name in FIELDS if name not in (*OTHER_FLAGS, *with_role("simulation"))))
 @settings(of=DEPLOYMENT_FIELDS)
-@click.option("--classes", type=WholeNumber(low=2), help="with --data own: number of classes")
+@click.option("--classes", type=WholeNumber(low=2), help="with --data own: number of classes or tokens")
 @click.option("--host", default="server.example.org", help="name or address of the server, for the README")
 def init(folder: Path | None, method: str | None, classes: int | None, host: str, **flags: Any) -> None:
     """Write a Flower app into FOLDER: its settings, a client app, a server app and a README.
@@ -171,7 +171,7 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
     from holdfast.flower.app_template import OWN_DATA, app_readme, write_app
     from holdfast.method.method import Method
 
-    no_classes = flags["data"] == OWN_DATA and classes is None
+    no_classes = flags["data"] == OWN_DATA and classes is None and needs_classes(flags["task"])
     if folder is None or method is None or no_classes:
         raise missing("init", {"FOLDER": folder, "--method": method} | ({"--classes N": None} if no_classes else {}))
     check_host(host)
@@ -194,10 +194,20 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
         raise HoldfastError(f"{folder} exists and is not an empty folder: choose another folder")
     left_out = (*left_out, *with_role("simulation"))
     app = {k: v for k, v in asdict(in_folder(config, Path())).items() if k not in left_out} | asdict(deployment)
-    write_app(folder, app | {"out": "runs/federation", "resume": False, "overwrite": False}, classes, sources(config))
+    app |= {"out": "runs/federation", "resume": False, "overwrite": False}
+    write_app(folder, app, classes, sources(config), config.data == OWN_DATA)
     nodes = deployment.nodes or config.client_count
-    (folder / "README.md").write_text(app_readme(folder.name, host, nodes, classes is not None))
+    (folder / "README.md").write_text(app_readme(folder.name, host, nodes, config.data == OWN_DATA))
     click.echo(f"the app is in {folder}; to start it, see {folder / 'README.md'}")
+
+
+def needs_classes(task: str | None) -> bool:
+    """Tell whether the data of a task does not say how many outputs the network has."""
+    from holdfast.tasks.lookup import tasks
+    from holdfast.tasks.task import LABELS, NUMBERS
+
+    known = tasks().get((task or "").partition("(")[0])
+    return known is None or known.targets not in (LABELS, NUMBERS)
 
 
 def with_known_clients(config: Config, nodes: int) -> Config:

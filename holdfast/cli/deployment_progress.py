@@ -11,7 +11,7 @@ from holdfast.method.config import Config
 from holdfast.runs.folder import stored_names
 from holdfast.runs.history import read_history
 from holdfast.runs.run_files import HISTORY
-from holdfast.runs.run_progress import RunProgress, explosion, where
+from holdfast.runs.run_progress import RunProgress, explosion, over_clients, where
 
 
 class DeploymentProgress:
@@ -62,7 +62,7 @@ class DeploymentProgress:
                 highlight=False,
                 soft_wrap=True,
             )
-        for line in explosion(s):
+        for line in [*over_clients(s), *explosion(s)]:
             self.progress.console.print(line, highlight=False, soft_wrap=True)
         self.progress.console.print(where(self.out), highlight=False, soft_wrap=True, markup=False)
 

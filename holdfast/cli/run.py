@@ -82,7 +82,7 @@ def command(
 def show(result: Result, progress: RunProgress) -> None:
     """Print the end of a run."""
     from holdfast.cli.score_table import score_lines
-    from holdfast.runs.run_progress import explosion, where
+    from holdfast.runs.run_progress import explosion, over_clients, where
 
     s = result.summary
     if s["final"] is not None:
@@ -103,7 +103,7 @@ def show(result: Result, progress: RunProgress) -> None:
             f"classes (global model: {s['global_on_mix']:.4f})",
             highlight=False,
         )
-    for line in explosion(s):
+    for line in [*over_clients(s), *explosion(s)]:
         progress.console.print(line, highlight=False, soft_wrap=True)
     if s.get("leaks_test_data"):
         progress.console.print("this run LEAKS TEST DATA: its accuracy means nothing", highlight=False)

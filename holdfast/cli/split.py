@@ -29,6 +29,7 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     import_parts(config)
     data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
     federation = federate(data, config.split, config.clients, config.deal_seed, config.public)
+    federation.need_all_clients("holdfast split", "there is no picture of them")
     labels, classes, x = federation.strata, len(federation.strata_names), federation.scaled(data.x)
     dealt, names, title = federation.deal, federation.client_names, f"{data.name}, {federation.split}"
     if png is not None:

@@ -122,11 +122,13 @@ def compare(
     check_numbers(jobs, targets)
     if isinstance(data, Federation):
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
+    if callable(settings.get("metric")) and jobs > 1:
+        raise HoldfastError("a metric from Python needs jobs=1; with more, put it in a file: metric='costs.py:cost'")
     from_python = python_objects(data, model)
-    metric = settings.get("metric")
-    if metric is not None and not isinstance(metric, str):
-        own = {"metric": str(metric_text(metric))}
-        settings, from_python = settings | own, from_python | own
+    if "metric" in settings:
+        own = {"metric": metric_text(settings["metric"])}
+        from_python |= {name: str(text) for name, text in own.items() if callable(settings[name])}
+        settings |= own
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
     execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light)
     objects = {what.removesuffix(" factory"): name for what, name in from_python.items() if what != "metric"}
@@ -223,7 +225,7 @@ def python_objects(data: DataSet | str | None, model: nn.Module | Factory | str 
 def facts_of(federation: Federation, metric: str | None) -> DataFacts:
     """Return what is known about the data and the metric, without counts if there are too many clients."""
     task, groups, counts = federation.data.task, list(federation.strata_names), None
-    if federation.clients <= LISTED:
+    if federation.clients <= LISTED and federation.on_demand is None:
         counts = federation.deal.counts(federation.strata, len(groups)).tolist()
     names = list(federation.client_names) if counts is not None and federation.client_names else None
     return DataFacts(groups, counts, names, metric_facts(read_metric(metric, task), task.name))

@@ -24,9 +24,12 @@ from numpy.lib.format import open_memmap
 from torch import Tensor
 
 from holdfast.data.dataset import DataSet
+from holdfast.data.vocabulary import Vocabulary
+from holdfast.tasks.lookup import read_task
 
 FORMAT = "2"  # part of every hash: increase it when decoding changes
 ARRAYS = ("x", "y", "test_x", "test_y")
+OPTIONAL_ARRAYS = ("groups", "test_groups")  # of data that is already federated
 
 
 def user_folder(variable: str, name: str) -> Path:
@@ -85,12 +88,23 @@ def _open(entry: Path) -> DataSet | None:
     try:
         meta = json.loads((entry / "meta.json").read_text())
         arrays: dict[str, Any] = {
-            name: _map(entry / f"{name}.npy", meta["arrays"][name], meta["checksums"][name]) for name in ARRAYS
+            name: _map(entry / f"{name}.npy", meta["arrays"][name], meta["checksums"][name])
+            for name in (*ARRAYS, *(n for n in OPTIONAL_ARRAYS if n in meta["arrays"]))
         }
         classes, mean, std = (tuple(meta[k]) for k in ("classes", "mean", "std"))
-        return DataSet(name=meta["name"], **arrays, classes=classes, mean=mean, std=std)
+        return DataSet(name=meta["name"], **arrays, classes=classes, mean=mean, std=std, **_optional(meta))
     except Exception:  # whatever the damage, the remedy is to decode again
         return None
+
+
+def _optional(meta: dict[str, Any]) -> dict[str, Any]:
+    """Return what only some data sets have: clients with names, a task other than classification, a vocabulary."""
+    found: dict[str, Any] = {"clients": tuple(meta.get("clients", ()))}
+    if "task" in meta:
+        found |= {"task": read_task(meta["task"]), "normalise": meta["normalise"]}
+    if meta.get("tokens"):
+        found["vocabulary"] = Vocabulary(tuple(meta["tokens"]), meta["characters"])
+    return found
 
 
 def _map(file: Path, expected: list[object], checksum: int) -> Tensor:
@@ -111,16 +125,22 @@ def _write(entry: Path, data: DataSet) -> None:
         aside.mkdir()
         kinds: dict[str, list[object]] = {}
         checksums: dict[str, int] = {}
-        for name in ARRAYS:
+        for name in (*ARRAYS, *(n for n in OPTIONAL_ARRAYS if getattr(data, n) is not None)):
             array: np.ndarray = getattr(data, name).contiguous().numpy()
             np.save(aside / f"{name}.npy", array, allow_pickle=False)
             kinds[name] = [str(array.dtype), *array.shape]
             checksums[name] = zlib.crc32(array.data)
+        known = data.vocabulary or Vocabulary(())
         meta = {
             "name": data.name,
             "classes": data.classes,
             "mean": data.mean,
             "std": data.std,
+            "clients": data.clients,
+            "task": str(data.task),
+            "normalise": data.normalise,
+            "tokens": known.tokens,
+            "characters": known.characters,
             "arrays": kinds,
             "checksums": checksums,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -12,6 +13,9 @@ from holdfast.data.table_encoding import TableEncoding
 from holdfast.data.vocabulary import Vocabulary
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.task import Task
+
+if TYPE_CHECKING:
+    from holdfast.data.client_maker import ClientMaker
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class DataSet:
         test_groups: The client of every test sample, if it is known.
         encoding: How the columns of a table became ``x``, if the data set was made of one.
         vocabulary: The tokens that inputs are made of, if they are texts.
+        on_demand: Makes the clients, if they are made when a round needs them; ``x`` and ``y`` are then an example.
     """
 
     name: str
@@ -56,6 +61,7 @@ class DataSet:
     encoding: TableEncoding | None = None
     vocabulary: Vocabulary | None = None
     normalise: str = PUBLISHED
+    on_demand: ClientMaker | None = None
 
     @property
     def normalisation(self) -> str:
@@ -64,6 +70,8 @@ class DataSet:
         return self.normalise if known else OFF
 
     def __repr__(self) -> str:
-        counts = f"{len(self.y)} training and {len(self.test_y)} test samples"
+        made = self.on_demand
+        training = f"{len(self.y)} training" if made is None else f"{made.clients} clients made on demand"
+        counts = f"{training} and {len(self.test_y)} test samples"
         outputs = self.task.described(len(self.classes))
         return f"DataSet({self.name}: {counts} of shape {tuple(self.x.shape[1:])}, {outputs})"

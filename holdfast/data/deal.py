@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,10 +57,52 @@ class Deal:
         """Return the sample numbers of one client."""
         return self.index[self.offsets[i] : self.offsets[i + 1]]
 
+    def sizes_of(self, clients: np.ndarray) -> np.ndarray:
+        """Return the number of samples of some clients."""
+        return np.asarray(self.offsets[clients + 1] - self.offsets[clients])
+
+    def only(self, clients: Iterable[int]) -> Deal:
+        """Return the same deal in which all other clients have no samples."""
+        kept = np.isin(np.arange(self.clients), list(clients))
+        return Deal(self.index[kept[self.owners]], np.cumsum([0, *(self.sizes * kept)]), self.noise)
+
+    def placed(self, start: int) -> Deal:
+        """Return the same deal of samples that are numbered from ``start`` in the order of ``index``."""
+        return Deal(np.arange(start, start + len(self.index)), self.offsets, self.noise)
+
     def counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Count the samples of every client and class: int64 [N, classes]."""
         dealt = np.asarray(labels)[self.index].astype(np.int64, copy=False)
         return count_pairs(self.owners, dealt, self.clients, classes)
+
+
+@dataclass(frozen=True, eq=False)
+class CohortDeal:
+    """The samples of some clients, one client after the other, where no others are in memory.
+
+    Attributes:
+        ids: The clients, ascending: int64 [C].
+        offsets: The client ``ids[r]`` owns the samples ``offsets[r]`` to ``offsets[r + 1]``: int64 [C + 1].
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    noise: None = None
+
+    def client(self, i: int) -> np.ndarray:
+        """Return the sample numbers of one client."""
+        (row,) = self._rows(np.array([i]))
+        return np.arange(self.offsets[row], self.offsets[row + 1])
+
+    def sizes_of(self, clients: np.ndarray) -> np.ndarray:
+        """Return the number of samples of some clients."""
+        return np.asarray(np.diff(self.offsets)[self._rows(clients)])
+
+    def _rows(self, clients: np.ndarray) -> np.ndarray:
+        rows = np.searchsorted(self.ids, clients)
+        if not np.array_equal(self.ids[np.minimum(rows, len(self.ids) - 1)], clients):
+            raise KeyError(f"of the clients {clients.tolist()} not all are in memory")
+        return rows
 
 
 def count_pairs(owner: np.ndarray, label: np.ndarray, clients: int, classes: int) -> np.ndarray:

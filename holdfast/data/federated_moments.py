@@ -91,7 +91,8 @@ def with_federated_moments(data: DataSet, deal: Deal) -> DataSet:
 
     Samples count as their clients see them, with the feature noise of the split.
     """
-    if data.normalise != FEDERATED or data.fields or not len(deal.index):
+    tokens = data.y.dim() == 2 and data.y.dtype == torch.int64
+    if data.normalise != FEDERATED or data.fields or tokens or not len(deal.index):
         return data
 
     def read(index: np.ndarray, owner: np.ndarray) -> Tensor:

@@ -15,6 +15,8 @@ from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
 from holdfast.data.augmentation_sum import AugmentationSum, read_augmentation
 from holdfast.data.batch import Batch
+from holdfast.data.client_maker import ClientMaker, CohortSamples
+from holdfast.data.client_tests import with_client_tests
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
@@ -24,11 +26,21 @@ from holdfast.data.normalisation import OFF
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
 from holdfast.data.targets import with_task
-from holdfast.data.validation import CLIENTS, POOL, hold_out_of_clients, pooled_validation
+from holdfast.data.validation import (
+    CLIENTS,
+    POOL,
+    VALIDATION,
+    HeldOut,
+    hold_out_of_clients,
+    pooled_validation,
+    refuse_nothing,
+)
 from holdfast.tasks.lookup import read_task
-from holdfast.tasks.task import Task
+from holdfast.tasks.task import NUMBERS, Task
 
 NO_AUGMENTATION = AugmentationSum()
+GIVEN = "given"  # the split of clients that exist as such
+NOTHING = HeldOut()
 SAME = "same"  # public data is augmented as the clients' data where clients train on it
 
 
@@ -49,8 +61,11 @@ class Federation:
         numbers: The samples' numbers in the whole data set, if only some samples are here.
         tokens: Whether integers reach the network as they are.
         validation: The samples that are held out of training to choose by: those of every client, or one pool.
+        client_test: The test samples of every client, which are not trained on; None: clients have none of their own.
+        held_out: How much is held out of training.
         weight: A factor per output on the loss of its class or label; None: 1.
         client_names: The names of the clients, if they have any.
+        settings: What ``federate`` was asked for besides split, clients and seed, by the names of a run's settings.
     """
 
     data: DataSet
@@ -65,8 +80,11 @@ class Federation:
     tokens: bool = False
     augment_public: AugmentationSum | None = None
     validation: Deal | None = None
+    client_test: Deal | None = None
+    held_out: HeldOut = NOTHING
     weight: Tensor | None = None
     client_names: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         return f"Federation({self.data!r} over {self.clients} clients by {self.split}, seed {self.seed})"
@@ -74,7 +92,12 @@ class Federation:
     @property
     def clients(self) -> int:
         """The number of clients."""
-        return len(self.deal.offsets) - 1
+        return len(self.deal.offsets) - 1 if self.on_demand is None else self.on_demand.clients
+
+    @property
+    def on_demand(self) -> ClientMaker | None:
+        """Makes the clients, if they are made when a round needs them; ``deal`` has none of them then."""
+        return self.data.on_demand
 
     @property
     def classes(self) -> int:
@@ -84,12 +107,24 @@ class Federation:
     @cached_property
     def strata(self) -> np.ndarray:
         """The group of every sample by its target, int64 [n], as splits deal them: for classes the class."""
-        return self.data.task.strata(self.data.y.cpu().numpy().copy())[0]
+        return self.strata_of(self.data.y)[0]
 
     @cached_property
     def strata_names(self) -> tuple[str, ...]:
         """The names of these groups."""
-        return self.data.task.strata(self.data.y.cpu().numpy().copy())[1] or self.data.classes
+        return self.strata_of(self.data.y)[1] or self.data.classes
+
+    def strata_of(self, y: Tensor) -> tuple[np.ndarray, tuple[str, ...] | None]:
+        """Group samples by their targets, as the task does; groups that depend on all samples are one on demand."""
+        if self.on_demand is not None and not self.data.task.has_classes:
+            return np.zeros(len(y), np.int64), ("all",)
+        return self.data.task.strata(y.cpu().numpy().copy())
+
+    def make_clients(self, ids: np.ndarray) -> CohortSamples:
+        """Make clients on demand, in ascending order, with targets as the task's loss takes them."""
+        assert self.on_demand is not None
+        made = self.on_demand.cohort(ids)
+        return made._replace(y=self.data.task.scaled(made.y))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,9 +146,16 @@ class Federation:
         return self.client_names[client] if self.client_names else str(client)
 
     @property
-    def occupied(self) -> np.ndarray:
+    def occupied(self) -> np.ndarray | range:
         """The clients that have samples; the others never join a cohort."""
-        return np.flatnonzero(self.deal.sizes)
+        return np.flatnonzero(self.deal.sizes) if self.on_demand is None else range(self.on_demand.clients)
+
+    def need_all_clients(self, what: str, remedy: str = "leave it out") -> None:
+        """Raise an error for what needs the samples of every client, if clients are made on demand."""
+        if self.on_demand is not None:
+            raise HoldfastError(
+                f"{what} needs the samples of every client, but those of {self.data.name} are made on demand: {remedy}"
+            )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Federation:
         """Return the same federation with its samples on a device and its inputs in a precision."""
@@ -124,7 +166,7 @@ class Federation:
         return replace(self, data=data, public=self.public.to(device), numbers=numbers, dtype=dtype, weight=weight)
 
     def only(self, clients: Sequence[int], *, server: bool = False, test: bool = False) -> Federation:
-        """Return the same federation with the samples of these clients only, those for validation included.
+        """Return the same federation with the samples of these clients only, held-out ones included.
 
         Args:
             clients: The clients whose samples are kept.
@@ -134,38 +176,34 @@ class Federation:
         Returns:
             The smaller federation.
         """
-        owned = [self.deal.client(i) if i in set(clients) else self.deal.index[:0] for i in range(self.clients)]
-        private = torch.from_numpy(np.concatenate(owned)).to(self.device)
-        held_out = self.public if server else self.public[:0]
-        judged, validation = self._validation_of(clients, server, len(private) + len(held_out))
-        here, d = torch.cat([private, held_out, judged.to(private)]), self.data
+        self.need_all_clients("a federation of several machines", "let every node bring its own data")
+        d, nobody = self.data, np.zeros(1, np.int64)
+        dealt, tests = self.deal.only(clients), self.client_test and self.client_test.only(clients)
+        public = Deal(self.public.cpu().numpy() if server else nobody[:0], nobody)
+        judged = self.validation
+        if judged is not None and not server:
+            judged = judged.only(() if self.held_out.validation_from == POOL else clients)
+        here = np.concatenate([held.index for held in (dealt, public, judged, tests) if held is not None])
+        rows = torch.from_numpy(here).to(self.device)
         test_x, test_y = (d.test_x, d.test_y) if server or test else (d.test_x[:0], d.test_y[:0])
-        data = replace(d, x=d.x[here], y=d.y[here], test_x=test_x, test_y=test_y, groups=None)
-        offsets = np.cumsum([0, *(len(samples) for samples in owned)])
-        dealt = Deal(np.arange(len(private)), offsets, self.deal.noise)
-        public = torch.arange(len(private), len(private) + len(held_out), device=self.device)
-        numbers = here if self.numbers is None else self.numbers[here]
-        return replace(self, data=data, deal=dealt, public=public, numbers=numbers, validation=validation)
+        data = replace(d, x=d.x[rows], y=d.y[rows], test_x=test_x, test_y=test_y, groups=None, test_groups=None)
+        first, second = len(dealt.index), len(dealt.index) + len(public.index)
+        return replace(
+            self,
+            data=data,
+            deal=dealt.placed(0),
+            public=torch.arange(first, second, device=self.device),
+            numbers=rows if self.numbers is None else self.numbers[rows],
+            validation=judged and judged.placed(second),
+            client_test=tests and tests.placed(len(here) - len(tests.index)),
+        )
 
-    def _validation_of(self, clients: Sequence[int], server: bool, start: int) -> tuple[Tensor, Deal | None]:
-        """Return the validation samples of some clients, and their deal if they are stored from ``start`` on."""
-        if self.validation is None:
-            return torch.empty(0, dtype=torch.int64), None
-        held = self.validation
-        pool = held.clients != self.clients
-        kept = [
-            held.client(i) if server or (i in set(clients) and not pool) else held.index[:0]
-            for i in range(held.clients)
-        ]
-        offsets = np.cumsum([0, *(len(samples) for samples in kept)])
-        index = np.concatenate(kept)
-        return torch.from_numpy(index), Deal(np.arange(start, start + len(index)), offsets, held.noise)
+    def held(self, purpose: str) -> Deal | None:
+        """Return the samples that are held out for a purpose: ``validation`` or ``client_test``."""
+        return self.validation if purpose == VALIDATION else self.client_test
 
-    def validation_batches(self, size: int) -> Iterator[tuple[Any, Tensor]]:
-        """Yield the inputs and targets of the validation samples, as their clients see them."""
-        held = self.validation
-        if held is None:
-            return
+    def held_batches(self, held: Deal, size: int) -> Iterator[tuple[Any, Tensor]]:
+        """Yield the inputs and targets of samples that are held out, as their clients see them."""
         sigma = np.zeros(held.clients) if held.noise is None else held.noise.sigma
         index = torch.from_numpy(held.index).to(self.device)
         spread = torch.from_numpy(sigma[held.owners]).to(self.device)
@@ -196,7 +234,7 @@ class Federation:
         d, new = self.data, torch.arange(len(self.data.y), len(self.data.y) + len(y))
         data = replace(d, x=torch.cat([d.x, x.to(d.x)]), y=torch.cat([d.y, y.to(d.y)]), groups=None)
         numbers = torch.arange(len(d.y)) if self.numbers is None else self.numbers
-        numbers = torch.cat([numbers, torch.full_like(y, -1, dtype=torch.int64).to(numbers)])
+        numbers = torch.cat([numbers, torch.full((len(y),), -1).to(numbers)])
         return replace(self, data=data, public=new.to(self.device), numbers=numbers)
 
     @property
@@ -310,6 +348,7 @@ def federate(
     validation: float = 0.0,
     validation_from: str = CLIENTS,
     task: str | Task | None = None,
+    client_test: float = 0.0,
 ) -> Federation:
     """Deal a data set to clients.
 
@@ -329,6 +368,8 @@ def federate(
         validation_from: Whether this fraction is taken from every client (``"clients"``) or, before the split, from the
             whole data set (``"pool"``).
         task: What is predicted, if it is not what the data set says.
+        client_test: Above 0: give every client test samples of its own, on which models are scored. They are those that
+            the data brings for its clients under ``given``, otherwise this fraction of the client's samples.
 
     Returns:
         The federation, on the CPU.
@@ -338,6 +379,13 @@ def federate(
         data = with_task(data, read_task(task) if isinstance(task, str) else task)
     refuse_bad_samples(data)
     check_names(data.name, data.clients)
+    if data.on_demand is not None:
+        _check_on_demand(data, data.on_demand, split, clients)
+        made = _federation_on_demand(data, data.on_demand, seed, *read_augmentations(data, augment, augment_public))
+        for what, asked in (("public data", public), ("validation", validation), ("client_eval", client_test)):
+            if asked:
+                made.need_all_clients(what)
+        return made
     split, clients = decide_clients(data, split, clients)
     leaks, known = public == "test", len(data.y)
     if leaks:
@@ -354,16 +402,21 @@ def federate(
     groups = None if data.groups is None else data.groups.cpu().numpy()[rest]
     dealt = deal(split, labels[rest], clients, seed, groups)
     dealt = Deal(rest[dealt.index], dealt.offsets, dealt.noise)
+    data, dealt, tests = with_client_tests(data, dealt, split, client_test, seed)
     if validation and validation_from == CLIENTS:
         dealt, judged = hold_out_of_clients(dealt, validation, seed)
+        refuse_nothing(judged, validation, VALIDATION, ", or validation_from pool")
     data = standardised(data, dealt)
     if dealt.noise is not None and (data.fields or data.x.dtype == torch.int64):
         raise HoldfastError(f"feature noise needs real numbers, but {data.name} has others; use a split without noise")
     private, shared = read_augmentations(data, augment, augment_public)
     data, held, names = with_federated_moments(data, dealt), torch.from_numpy(held_out), client_names(data, split)
+    settings = {"public": public, "augment": augment, "augment_public": augment_public}
+    settings |= {} if task is None else {"task": str(task)}
     return Federation(
         data, dealt, split, seed, held, private, leaks=leaks, augment_public=shared, validation=judged,
-        client_names=names,
+        client_test=tests, held_out=HeldOut(validation, validation_from, client_test), client_names=names,
+        settings=tuple(settings.items()),
     )  # fmt: skip
 
 
@@ -371,6 +424,19 @@ def standardised(data: DataSet, deal: Deal) -> DataSet:
     """Return the data set with targets as the task's loss takes them, by the scale of the clients' samples."""
     task = data.task.standardised(data.y, torch.from_numpy(deal.index))
     return replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+
+
+def _federation_on_demand(
+    data: DataSet, maker: ClientMaker, seed: int, augment: AugmentationSum, augment_public: AugmentationSum | None
+) -> Federation:
+    """Return a federation whose clients are made on demand; numbers to predict get the scale of some of them."""
+    task = data.task
+    if task.targets == NUMBERS:
+        seen = maker.some().y
+        task = task.standardised(seen, torch.arange(len(seen)))
+    data = replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+    nobody, nothing = Deal(np.empty(0, np.int64), np.zeros(1, np.int64)), torch.empty(0, dtype=torch.int64)
+    return Federation(data, nobody, GIVEN, seed, nothing, augment, augment_public=augment_public)
 
 
 def read_augmentations(
@@ -418,6 +484,14 @@ def _check_data_set(data: object) -> None:
     if not isinstance(data, DataSet):
         kind = type(data).__name__
         raise HoldfastError(f"federate needs a data set, not a {kind}; use load('digits') or from_arrays(x, y)")
+
+
+def _check_on_demand(data: DataSet, maker: ClientMaker, split: str | None, clients: int | None) -> None:
+    """Raise an error for another split or number of clients than those that are made on demand."""
+    if split not in (None, GIVEN):
+        raise HoldfastError(f"the clients of {data.name} are made on demand, not dealt by {split}: use the split given")
+    if clients not in (None, maker.clients):
+        raise HoldfastError(f"{data.name} has {maker.clients} clients, not {clients}: leave out clients")
 
 
 def refuse_bad_samples(data: DataSet) -> None:

@@ -38,7 +38,8 @@ def decide_clients(
         The split and the number of clients.
     """
     brought = brought_clients(data)
-    split = split or (GIVEN if brought else USUAL_SPLIT)
+    if split is None:
+        split = GIVEN if brought else USUAL_SPLIT
     if not read(split).by_groups or not brought:
         return split, usual if clients is None else clients
     if clients is not None and data.clients and clients != brought:

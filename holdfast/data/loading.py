@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 
 from holdfast.core.discovery import discover
@@ -45,7 +45,11 @@ def load(text: str, data_dir: str | Path | None = None) -> DataSet:
     torch.Size([1, 8, 8])
     """
     reference = file_reference(text, "data set")
-    return source(text).load(data_folder(data_dir)) if reference is None else from_file(reference)
+    if reference is not None:
+        return from_file(reference)
+    known = source(text)
+    data = known.load(data_folder(data_dir))
+    return data if str(known) == known.name else replace(data, name=str(known))
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,12 @@ def with_loss_weights(federation: Federation, class_weights: str, pos_weight: fl
     """
     if class_weights != NONE:
         _check_classes(federation)
+        federation.need_all_clients(f"class_weights {class_weights}")
         return replace(federation, weight=balanced_classes(federation))
     if pos_weight is not None:
         _check_positives(federation)
+        if isinstance(pos_weight, str):
+            federation.need_all_clients(f"pos_weight {pos_weight}", "give a number")
         return replace(federation, weight=positive_weights(federation, pos_weight))
     return replace(federation, weight=None)
 

@@ -58,7 +58,7 @@ def _images(path: Path, shape: tuple[int, ...]) -> tuple[np.ndarray, list[str]]:
 
 
 def _array(path: Path) -> np.ndarray:
-    found = _loaded(path)
+    found = loaded_arrays(path)
     if not isinstance(found, np.ndarray):
         raise HoldfastError(f"{path} holds several arrays, not one: name it .npz")
     return found
@@ -66,7 +66,7 @@ def _array(path: Path) -> np.ndarray:
 
 def _arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
     """Return the only array of an archive, the one that is called x, or all by name."""
-    found = _loaded(path)
+    found = loaded_arrays(path)
     if not isinstance(found, dict):
         raise HoldfastError(f"{path} holds one array, not an archive: name it .npy")
     if not found:
@@ -74,7 +74,8 @@ def _arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
     return next(iter(found.values())) if len(found) == 1 else found.get("x", found)
 
 
-def _loaded(path: Path) -> np.ndarray | dict[str, np.ndarray]:
+def loaded_arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
+    """Return the array of a ``.npy`` file, or those of an ``.npz`` file by name."""
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):

@@ -123,7 +123,7 @@ def with_task(data: DataSet, task: Task) -> DataSet:
     """
     if task.targets == data.task.targets:
         return replace(data, task=task)
-    if data.task.targets == CLASS and task.targets == NUMBERS:
+    if data.task.targets == CLASS and task.targets == NUMBERS and data.on_demand is None:
         try:
             values = torch.tensor([float(name) for name in data.classes])
         except ValueError:

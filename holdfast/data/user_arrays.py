@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -97,22 +97,36 @@ def from_arrays(
 
 
 def from_clients(
-    clients: Sequence[tuple[Any, Any]] | Mapping[Any, tuple[Any, Any]],
+    given: Sequence[tuple[Any, Any]] | Mapping[Any, tuple[Any, Any]] | Callable[[int], tuple[Any, Any]],
+    /,
     test: tuple[Any, Any] | None = None,
+    *,
+    clients: int | None = None,
     **options: Any,
 ) -> DataSet:
     """Make a data set that is already divided among clients.
 
     Args:
-        clients: The inputs and labels of each client, as a list or as a mapping by name. Client ``i`` of the list, or
-            of the mapping in its order, is group ``i``; it may be empty. Clients of a list are called by their number.
-        test: The inputs and labels of a common test set; without it a fixed share of every class is held out.
-        options: Those of ``from_arrays``.
+        given: The inputs and labels of each client, as a list or as a mapping by name. Client ``i`` of the list, or
+            of the mapping in its order, is group ``i``; it may be empty. Or a function that returns the inputs and
+            labels of client ``i``, and the same whenever it is called: clients are then made when a round draws them,
+            while the round before it is trained, and none is kept.
+        test: The inputs and labels of a common test set; without it a fixed share of every class is held out. Clients
+            that a function makes need it.
+        clients: The number of clients that a function makes.
+        options: Those of ``from_arrays``, except that a function makes no ``groups``; it may have ``threads``, how many
+            clients are made at the same time. Mean and standard deviation are by default those of 100 clients then.
 
     Returns:
         The checked data set.
     """
-    pairs = list(clients.items() if isinstance(clients, Mapping) else enumerate(clients))
+    if callable(given):
+        from holdfast.data.on_demand import clients_on_demand  # which imports this module
+
+        return clients_on_demand(given, test, clients, **options)
+    if clients not in (None, len(given)):
+        raise HoldfastError(f"there are {len(given)} clients, not {clients}: leave out clients")
+    pairs = list(given.items() if isinstance(given, Mapping) else enumerate(given))
     names = tuple(str(who) for who, _ in pairs)
     check_names("clients", names)
     channels = options.pop("channels", "auto")

@@ -138,7 +138,7 @@ def _next_character(root: Path, known: Samples, held: Samples, vocabulary: str |
             raise HoldfastError(f"{root} has the target {bad!r} of a text, expected one character; correct it")
     tensors = [torch.from_numpy(tokens.encode("".join(t))) for t in (*known, *held)]
     x, test_x = (t.reshape(-1, length) for t in tensors[::2])
-    return DataSet(name, x, tensors[1], test_x, tensors[3], tokens.tokens, vocabulary=tokens)
+    return DataSet(name, x, tensors[1], test_x, tensors[3], tokens.names, vocabulary=tokens)
 
 
 def _tweets(
@@ -180,4 +180,4 @@ def _next_word(known: Samples, held: Samples, words: int, name: str) -> DataSet:
         counted = np.array([counts for _, counts in y], bool)
         tensors += [table(x), np.where(counted, table([targets for targets, _ in y]), NOTHING)]
     found = [torch.from_numpy(t) for t in tensors]
-    return DataSet(name, found[0], found[1], found[2], found[3], tokens.tokens, task=NextToken(), vocabulary=tokens)
+    return DataSet(name, found[0], found[1], found[2], found[3], tokens.names, task=NextToken(), vocabulary=tokens)

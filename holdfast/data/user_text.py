@@ -87,7 +87,7 @@ def from_text(
     _check_some(len(x), len(test_x), length + 1 if predict == CHARACTER else 2)
     task = NextToken() if predict == TOKEN else Classification()
     return DataSet(
-        name, x, y, test_x, test_y, known.tokens, groups=groups, task=task, clients=tuple(train),
+        name, x, y, test_x, test_y, known.names, groups=groups, task=task, clients=tuple(train),
         test_groups=test_groups, vocabulary=known,
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ class Vocabulary:
     """The tokens that texts are made of, by number.
 
     Attributes:
-        tokens: Their names, in order.
+        tokens: The tokens, in order.
         characters: Whether a token is a character, so that any text can be encoded and decoded.
     """
 
@@ -44,6 +44,11 @@ class Vocabulary:
         """Return the text of token numbers; an unknown character is shown as U+FFFD."""
         names = ("\ufffd", *self.tokens[1:]) if self.characters else self.tokens
         return "".join(names[int(number)] for number in np.asarray(numbers).reshape(-1))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The tokens as they are shown: ``space`` for a space, and escapes such as ``\\n`` for what cannot be seen."""
+        return tuple("space" if t == " " else t if t.isprintable() else ascii(t)[1:-1] for t in self.tokens)
 
     @cached_property
     def _codes(self) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
 from holdfast.core.os_errors import in_one_line
 from holdfast.data.federation import Federation
+from holdfast.data.normalisation import FEDERATED
 from holdfast.flower import messages
 from holdfast.flower.coordinator import Coordinator
 from holdfast.flower.messages import one_line
@@ -27,7 +28,6 @@ from holdfast.flower.node import Node
 from holdfast.flower.node_data import (
     Pair,
     ReadData,
-    class_count,
     clients_of,
     declared_names,
     node_federation,
@@ -58,6 +58,7 @@ HANDLERS = {
     messages.GRADIENTS: Node.gradients,
     messages.SURVEY: Node.survey,
     messages.SCORE: Node.score,
+    messages.SUMS: Node.sums,
 }
 
 
@@ -66,23 +67,26 @@ class ClientOptions:
     """What the user passes to ``client_app`` instead of settings.
 
     Attributes:
-        data: Reads the samples and labels of a client.
+        data: Reads the samples and targets of a client.
         model: Makes the network.
-        classes: The number of classes in the nodes' own data.
+        classes: The outputs of the network for the nodes' own data, as a number or by name.
         folder: Where the run's files of code are.
+        test: Reads the test samples and targets of a client.
     """
 
     data: ReadData | None = None
     model: Factory | None = None
-    classes: int | None = None
+    classes: int | tuple[str, ...] | None = None
     folder: Path | None = None
+    test: ReadData | None = None
 
 
 def client_app(
     data: ReadData | None = None,
     *,
+    test: ReadData | None = None,
     model: Factory | None = None,
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
     state: Path | None = None,
     settings: Mapping[str, Any] | None = None,
     folder: Path | None = None,
@@ -90,11 +94,14 @@ def client_app(
     """Make the clients' half of a federation.
 
     Args:
-        data: ``data(client, node)`` returns the samples and labels of a client of this node. By default every node
+        data: ``data(client, node)`` returns the samples and targets of a client of this node. By default every node
             splits the run's data set in the same way and keeps its own clients' samples.
+        test: ``test(client, node)`` returns test samples and targets of a client, for a run with ``client_eval``. By
+            default the setting ``client_test`` says how much of its samples a client holds out.
         model: Makes your own network, from ``shape`` and ``classes`` if it takes them; by default the network that the
             run names.
-        classes: The number of classes; needed with ``data``.
+        classes: The number of classes or tokens, or their names; needed with ``data``. Of labels and of numbers to
+            predict there are as many as in the data.
         state: The folder in which nodes also keep the parts' states; a node's setting ``state`` overrides it.
         settings: The settings of the run, if they are not those of the Flower app.
         folder: The folder of the files of code that the run names; a node executes no others.
@@ -102,7 +109,7 @@ def client_app(
     Returns:
         The app.
     """
-    app, options = ClientApp(), ClientOptions(data, model, classes, folder)
+    app, options = ClientApp(), ClientOptions(data, model, hashable(classes), folder, test)
     for kind, method in HANDLERS.items():
         category, _, action = kind.partition(".")
         register = app.train if category == "train" else app.query
@@ -131,6 +138,11 @@ def _handler(
     return handle
 
 
+def hashable(classes: int | Sequence[str] | None) -> int | tuple[str, ...] | None:
+    """Return the outputs of a network in a form that can be a key."""
+    return classes if classes is None or isinstance(classes, int) else tuple(classes)
+
+
 @lru_cache(maxsize=256)
 def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str, Any], ...], folder: str) -> Node:
     """Make a node; a process that serves several nodes keeps them.
@@ -154,7 +166,10 @@ def make_node(config: Config, options: ClientOptions, settings: tuple[tuple[str,
         clients = clients_of(config, dict(settings))
         pairs = {i: options.data(i, dict(settings)) for i in clients}
         names = declared_names(dict(settings), clients, config.client_count)
-        federation = node_federation(pairs, config, class_count(options.classes), names)
+        tests = None
+        if options.test is not None and config.client_eval:
+            tests = {i: options.test(i, dict(settings)) for i in clients}
+        federation = node_federation(pairs, config, options.classes, names, tests)
     data_ready = time.perf_counter()
     federation, net = network_for(config, options.model, federation)
     method = checked(with_flag_parts(Method.parse(config.method), config))
@@ -219,19 +234,28 @@ def server_app(
     *,
     public: Callable[[], Pair] | None = None,
     model: Factory | None = None,
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
     folder: Path | None = None,
+    normalise: str = FEDERATED,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
 ) -> ServerApp:
     """Make the server's half of a federation. Its settings are those of the Flower app; ``out`` is the run folder.
 
     Args:
-        test: Returns the samples and labels on which the model is scored. By default they are the test data of the
+        test: Returns the samples and targets on which the model is scored. By default they are the test data of the
             run's data set.
         public: Returns public data, for methods that need them; every node receives a copy.
         model: Makes your own network, from ``shape`` and ``classes`` if it takes them; by default the network that the
             run names.
-        classes: The number of classes; needed with ``test``.
+        classes: The number of classes or tokens, or their names; needed with ``test``. Of labels and of numbers to
+            predict there are as many as in the data.
         folder: The folder of the files of code that the run names, for those that are not where the run says.
+        normalise: With ``test``: how inputs of all machines are normalised. ``federated``: by the mean and standard
+            deviation of all clients' samples, from sums that the nodes send once; ``published``: by ``mean`` and
+            ``std``; ``off``: not at all.
+        mean: The mean per channel or feature, if it is published.
+        std: The standard deviation per channel or feature.
 
     Returns:
         The app.
@@ -248,7 +272,8 @@ def server_app(
                 settings |= {} if config.files is None else {"files": config.files}
             federation = None
             if test is not None:
-                federation = server_federation(test(), public() if public else None, config, class_count(classes))
+                known = public() if public else None
+                federation = server_federation(test(), known, config, classes, normalise, (mean, std))
             serve(grid, config, settings, federation, model)
 
     return app

@@ -77,13 +77,14 @@ CLASSES = {classes}
 
 
 def data(client, node):
-    """Return the samples and labels of one client. Replace this with code that reads your data.
+    """Return the samples and targets of one client. Replace this with code that reads your data.
 
-    ``node`` holds the values of --node-config. Samples are arrays [n, features] or [n, channels, height, width], scaled
-    for the network in the same way on all nodes. Labels are whole numbers from 0.
+    ``node`` holds the values of --node-config. Samples are arrays [n, features] or [n, channels, height, width].
+    Classes are whole numbers from 0; other tasks have numbers [n, targets], 0 or 1 for each label [n, labels], or
+    tokens [n, length].
     """
     with np.load(node["samples"], allow_pickle=False) as file:
-        return file["x"].astype("float32"), file["y"].astype("int64")
+        return file["x"], file["y"]
 
 
 app = client_app(data, classes=CLASSES{, folder})
@@ -102,11 +103,13 @@ CLASSES = {classes}
 
 
 def test():
-    """Return the samples and labels on which the server scores the model. Replace this with code that reads yours."""
+    """Return the samples and targets on which the server scores the model. Replace this with code that reads yours."""
     with np.load(os.environ["HOLDFAST_TEST"], allow_pickle=False) as file:
-        return file["x"].astype("float32"), file["y"].astype("int64")
+        return file["x"], file["y"]
 
 
+# Inputs are normalised by the mean and standard deviation of all clients, from sums that the nodes send once. For
+# inputs that are ready for the network, add normalise="off".
 app = server_app(test, classes=CLASSES{, folder})
 '''
 
@@ -175,22 +178,27 @@ separated by commas. Without names, clients are called by their number."""
 
 
 def write_app(
-    folder: Path, settings: Mapping[str, Any], classes: int | None = None, files: Mapping[str, bytes] | None = None
+    folder: Path,
+    settings: Mapping[str, Any],
+    classes: int | None = None,
+    files: Mapping[str, bytes] | None = None,
+    own_data: bool = False,
 ) -> None:
     """Write an app.
 
     Args:
         folder: The folder of the app.
         settings: Its settings; None stands for a setting without a value.
-        classes: The number of classes, if the nodes bring their own data.
+        classes: The number of classes or tokens, if the nodes bring their own data and it does not say.
         files: The user's files of code that the app carries, by name.
+        own_data: Whether the nodes bring their own data.
     """
     package = folder / PACKAGE
     package.mkdir(parents=True, exist_ok=True)
     lines = "".join(f"{setting_line(name, value)}\n" for name, value in settings.items())
     versions = {"holdfast": version("holdfast"), "flwr": FLOWER_VERSION}
     (folder / "pyproject.toml").write_text(PYPROJECT.format(PACKAGE=PACKAGE, settings=lines, **versions))
-    client, server = (CLIENT, SERVER) if classes is None else (OWN_CLIENT, OWN_SERVER)
+    client, server = (OWN_CLIENT, OWN_SERVER) if own_data else (CLIENT, SERVER)
     (package / "__init__.py").write_text("")
     (package / "client_app.py").write_text(filled(client, classes, bool(files)))
     (package / "server_app.py").write_text(filled(server, classes, bool(files)))

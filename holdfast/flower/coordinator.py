@@ -22,22 +22,34 @@ from torch.utils._pytree import tree_map
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors, flatten, stack, unflatten
+from holdfast.data.prepare import channelled
+from holdfast.data.scales import INPUTS, Scales, known_scales, missing_scales, with_scales
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, Spec, pack, spec_of
-from holdfast.flower.messages import GRADIENTS, SCORE, SURVEY, TRAIN, TRAIN_AGAIN
-from holdfast.flower.model_arrays import model_tensors, refuse_impossible_score, score_of
+from holdfast.flower.messages import GRADIENTS, SCORE, SUMS, SURVEY, TRAIN, TRAIN_AGAIN
+from holdfast.flower.model_arrays import model_tensors
 from holdfast.flower.node_data import SPLIT_BY_NODES
 from holdfast.flower.registry import NodeRegistry
-from holdfast.flower.reply_checks import ClientReply
+from holdfast.flower.reply_checks import Check, ClientReply
 from holdfast.flower.request_sender import CohortRequest, RequestSender
+from holdfast.flower.score_arrays import (
+    own_score_spec,
+    own_scores_of,
+    possible_scores,
+    refuse_impossible_score,
+    score_of,
+    score_spec,
+)
 from holdfast.flower.settings import DeploymentSettings
+from holdfast.flower.sum_arrays import SCALES, combined_scales, refuse_impossible_sums, scales_record, sum_spec
 from holdfast.flower.transport import Transport
 from holdfast.flower.upload_shapes import UploadShapes
 from holdfast.method.part import Part
 from holdfast.models.batchnorm import STATISTICS
-from holdfast.runs.checkpoint import OWN_STATE
+from holdfast.runs.checkpoint import COORDINATOR
 from holdfast.runs.setup import RunSetup
+from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score
 from holdfast.training.round import Trainer
@@ -51,12 +63,12 @@ class StateRounds(ClientStates):
     """The round that each client's state is from: the states themselves stay on the nodes."""
 
     def initial(self, w: Tensor) -> PerPart:
-        return {OWN_STATE: {"round": torch.tensor(0)}} if self.stateful else {}
+        return {COORDINATOR: {"round": torch.tensor(0)}} if self.stateful else {}
 
     def round_of(self, client: int) -> int:
         """Return the round whose state counts at a client; 0 if it has none yet."""
         row = self.rows.get(client)
-        return int(row[OWN_STATE]["round"]) if row else 0
+        return int(row[COORDINATOR]["round"]) if row else 0
 
 
 class Coordinator(Trainer):
@@ -74,10 +86,11 @@ class Coordinator(Trainer):
         """
         config, method, net = setup.config, setup.method, setup.net
         settings.check(config)
-        if setup.federation.split == SPLIT_BY_NODES and net.kept_at_clients():
+        self.own_data = setup.federation.split == SPLIT_BY_NODES
+        if self.own_data and net.kept_at_clients() and setup.federation.client_test is None:
             raise HoldfastError(
-                "with batchnorm local every client's model is scored on test data, which nodes with data of their own "
-                "do not have: use --batchnorm average or frozen"
+                "with batchnorm local every client's model is scored on its own test samples where nodes bring their "
+                "own data: add --client-eval"
             )
         federation = setup.federation.only((), server=True)
         super().__init__(config, method, federation, net, setup.metric)
@@ -85,9 +98,11 @@ class Coordinator(Trainer):
         self.settings, self.transport = settings, Transport(grid, settings.timeout)
         self.clients, self.occupied = StateRounds(method, net), np.arange(federation.clients)
         self.upload_shapes = UploadShapes(config, method, federation, net)
-        self.server.states[OWN_STATE] = {"run": torch.tensor(secrets.randbits(63))}
+        self.server.states[COORDINATOR] = {"run": torch.tensor(secrets.randbits(63))}
         self.started = 0.0  # when the round started
         self._sender: RequestSender | None = None
+        self.unscaled = federation
+        self.scales = known_scales(federation.data) if self.own_data else Scales()
         self._checkpointed: dict[int, int] = {}  # the round of each client's state in the last checkpoint
         self._trip_of: dict[int, int] = {}  # which trip's delta counts, for each client of the round
         self._lost_states: set[int] = set()
@@ -102,16 +117,18 @@ class Coordinator(Trainer):
         """What sends requests to the nodes. The first use waits for them: only then is the run's id known."""
         if self._sender is None:
             started = time.perf_counter()
-            registry = NodeRegistry(self.transport, self.run_id, self.federation, self.settings.owner_of())
+            registry = NodeRegistry(self.transport, self.run_id, self.unscaled, self.settings.owner_of())
             registry.wait_for_nodes(self.settings)
             self._sender = RequestSender(self.run_id, registry, self.transport, self.settings)
+            if self.scales != Scales():
+                self._sender.always = {SCALES: scales_record(self.scales)}
             self.transport.waited = time.perf_counter() - started
         return self._sender
 
     @property
     def run_id(self) -> str:
         """The id under which nodes keep their states; it was chosen when the run was first started."""
-        return f"{int(self.server.states[OWN_STATE]['run']):016x}"
+        return f"{int(self.server.states[COORDINATOR]['run']):016x}"
 
     # -- what a round asks for -------------------------------------------------------------------------------
     def train(self, broadcast: Broadcast, ids: np.ndarray) -> CohortUpdate:
@@ -171,29 +188,52 @@ class Coordinator(Trainer):
             rows = [unflatten(reply.tensors) for reply in replies[start : start + SURVEYED]]
             yield len(rows), stack(rows)
 
-    def client_scores(self) -> Iterator[Score]:
-        served = self.server.served()
-        broadcast = self.broadcast(1, {})._replace(w0=served)
-        classes = served.new_zeros(self.net.classes, dtype=torch.float64)
-        expected = spec_of({"accuracy": classes[0], "loss": classes[0], "by_class": classes, "loss_by_class": classes})
-        clients = self.sender.registry.occupied.tolist()
-        use = {i: self.clients.round_of(i) for i in clients}
+    def settle(self) -> None:
+        """Scale the nodes' own data: by sums of their samples unless the scales are known already."""
+        wanted = missing_scales(self.federation)
+        if not self.own_data or not wanted:
+            return
+        x, y = channelled(self.federation.data.test_x), self.federation.data.test_y
+        sizes = {what: (x if what == INPUTS else y).shape[1] for what in wanted}
         request = CohortRequest(
-            SCORE,
-            broadcast,
-            {"model": pack(model_tensors(self.net, broadcast))},
-            expected,
-            use,
-            check=refuse_impossible_score,
+            SUMS, self.broadcast(1, {}), {}, sum_spec(sizes), parts=wanted, check=refuse_impossible_sums
         )
+        replies = self._ask(request, "are not in the statistics")
+        found = combined_scales((reply.tensors for reply in replies.values()), wanted)
+        self.scales = Scales(*(new or old for new, old in zip(found, self.scales, strict=True)))
+        self.federation = with_scales(self.unscaled, self.scales)
+        self.sender.always = {SCALES: scales_record(self.scales)}
+
+    def client_scores(self) -> Iterator[Score]:
+        expected = score_spec(self.net.classes)
+        for reply in self._scores("", expected, refuse_impossible_score).values():
+            yield score_of(reply.tensors)
+
+    def scores_at_clients(self, purpose: str) -> ClientScores:
+        replies = self._scores(purpose, own_score_spec(self.metrics), possible_scores(self.metrics))
+        return own_scores_of({i: reply.tensors for i, reply in replies.items()}, self.metrics)
+
+    def clients_validate(self) -> bool:
+        return self.own_data or bool(self.net.kept_at_clients())
+
+    def _scores(self, purpose: str, expected: Spec, check: Check) -> dict[int, ClientReply]:
+        """Ask every client to score the served model."""
+        broadcast = self.broadcast(1, {})._replace(w0=self.server.served())
+        model = {"model": pack(model_tensors(self.net, broadcast))}
+        use = {i: self.clients.round_of(i) for i in self.sender.registry.occupied.tolist()}
+        request = CohortRequest(SCORE, broadcast, model, expected, use, purpose=purpose, check=check)
+        return self._ask(request, "have no score")
+
+    def _ask(self, request: CohortRequest, failed: str) -> dict[int, ClientReply]:
+        """Ask every client, and warn of those that ``failed``; that is not recorded with a round."""
+        clients = self.sender.registry.occupied.tolist()
         replies = self.sender.request(request, clients, 1)
         if self.sender.failures:
             log.warning(
-                "%d of %d clients have no score: %s", len(self.sender.failures), len(clients), self.sender.reasons()
+                "%d of %d clients %s: %s", len(self.sender.failures), len(clients), failed, self.sender.reasons()
             )
         self._forget()
-        for reply in replies.values():
-            yield score_of(reply.tensors)
+        return replies
 
     def annotate(self, record: RoundRecord) -> RoundRecord:
         sender, waited, lost = self.sender, self.transport.waited, sorted(self._lost_states)
@@ -233,7 +273,7 @@ class Coordinator(Trainer):
             K=integers(r.K for r in replies.values()),
             deltas=torch.stack([self._delta(row["delta"]) for row in rows]) if rows else w.new_zeros(0, len(w)),
             uploads=stack(uploads),
-            states={OWN_STATE: {"round": integers([round] * len(rows)).cpu()}},
+            states={COORDINATOR: {"round": integers([round] * len(rows)).cpu()}},
             loss=torch.stack([row["loss"] for row in rows]) if rows else w.new_zeros(0),
         )
 

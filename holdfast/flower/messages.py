@@ -16,7 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.flower.array_codec import Refused
 
 ENROL, TRAIN, TRAIN_AGAIN = "query.enrol", "train", "train.again"
-GRADIENTS, SURVEY, SCORE = "query.gradients", "query.survey", "query.score"
+GRADIENTS, SURVEY, SCORE, SUMS = "query.gradients", "query.survey", "query.score", "query.sums"
 FIELDS_RECORD, ARRAYS_RECORD = "numbers", "arrays"  # the names of a message's records
 RANDOM_ID = re.compile(r"[0-9a-f]{16}")
 F = TypeVar("F", "NodeRequest", "NodeReply", "Enrolment")
@@ -35,7 +35,8 @@ class NodeRequest:
         clients: The clients of the node that the request is about.
         use: For each client, the round (in a further trip: the trip) whose state it starts from.
         keep: For each client, the round whose state the last checkpoint needs.
-        parts: The parts that take part in a survey.
+        parts: The parts that take part in a survey; or what to sum up: inputs, targets.
+        purpose: Which samples a score is of: those held out for ``validation`` or ``client_test``; empty: test data.
     """
 
     ticket: str
@@ -47,6 +48,7 @@ class NodeRequest:
     use: list[int] = field(default_factory=list)
     keep: list[int] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
+    purpose: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ class Enrolment:
         names: What the node calls each of them; empty if they have no names.
         n: The samples of each of them.
         shape: The shape of a sample.
-        classes: The number of classes.
+        classes: The number of the network's outputs: classes, labels, targets or tokens.
+        task: What is predicted.
     """
 
     ticket: str
@@ -97,6 +100,7 @@ class Enrolment:
     n: list[int]
     shape: list[int]
     classes: int
+    task: str
 
 
 def to_record(content: NodeRequest | NodeReply | Enrolment) -> ConfigRecord:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -18,12 +19,16 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from holdfast.core.tensors import PerPart, Tensors, flatten, unflatten
+from holdfast.data.scales import INPUTS, TARGETS, Scales, sums_of, with_scales
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, pack, unpack, unpack_any
 from holdfast.flower.messages import Enrolment, NodeReply, NodeRequest, arrays_of, make_reply, one_line, read_message
-from holdfast.flower.model_arrays import model_spec, score_tensors, shared_stats
+from holdfast.flower.model_arrays import model_spec, shared_stats
 from holdfast.flower.node_states import NodeStates
+from holdfast.flower.score_arrays import own_score_tensors, score_tensors
+from holdfast.flower.sum_arrays import SCALES, read_scales, sum_tensors
+from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.setup import RunSetup
 from holdfast.training.simulation import Simulation
 
@@ -49,7 +54,9 @@ class Node:
 
     Attributes:
         clients: The clients of the node.
-        federation: What the node sees: the samples of its clients and no others.
+        federation: What the node sees: the samples of its clients and no others, scaled as the server says.
+        read: The same, as the samples were read.
+        scales: What they are scaled by.
         data_ready: When its data had been read.
         started: When the current request arrived.
     """
@@ -65,6 +72,7 @@ class Node:
         """
         self.config, self.method, self.net = setup.config, setup.method, setup.net
         self.federation, self.clients, self.folder = setup.federation, clients, states
+        self.read, self.scales = setup.federation, Scales()  # the samples as they were read
         self.data_ready, self.started = data_ready, 0.0
         self._training = 0.0  # seconds of the current request spent on training
 
@@ -75,11 +83,12 @@ class Node:
         context.state[PUBLIC] = arrays_of(message, PUBLIC)
         n, shape = [self._n(i) for i in self.clients], list(self.federation.shape)
         names = [self.federation.name_of(i) for i in self.clients] if self.federation.client_names else []
-        return make_reply(message, Enrolment(request.ticket, self.clients, names, n, shape, self.federation.classes))
+        outputs, task = self.federation.classes, str(self.federation.data.task.name)
+        return make_reply(message, Enrolment(request.ticket, self.clients, names, n, shape, outputs, task))
 
     def train(self, message: Message, context: Context) -> Message:
         """Train clients from the server's model."""
-        request = read_message(NodeRequest, message, {"model", "messages"})
+        request = self._request(message, {"model", "messages"})
         broadcast = self._broadcast(request, *self._model(message), self._messages(message))
         simulation, states = self._simulation(context, broadcast), NodeStates(context.state, request.run, self.folder)
         stateful = bool(simulation.clients.stateful)
@@ -107,7 +116,7 @@ class Node:
 
     def train_again(self, message: Message, context: Context) -> Message:
         """Make a further trip of the round with clients, from their local models."""
-        request = read_message(NodeRequest, message, {"messages", "state"})
+        request = self._request(message, {"messages", "state"})
         models = self._local_models(context, request.round)
         if models is None:
             raise Refused(f"the clients of this node did not train in round {request.round}: the node joined later")
@@ -132,7 +141,7 @@ class Node:
 
     def gradients(self, message: Message, context: Context) -> Message:
         """Compute clients' full gradients at a model."""
-        request = read_message(NodeRequest, message, {"model"})
+        request = self._request(message, {"model"})
         broadcast = self._broadcast(request, *self._model(message), {})
         simulation = self._simulation(context, broadcast)
 
@@ -144,7 +153,7 @@ class Node:
 
     def survey(self, message: Message, context: Context) -> Message:
         """Let parts measure the served model on clients' data."""
-        request = read_message(NodeRequest, message, {"model"})
+        request = self._request(message, {"model"})
         broadcast = self._broadcast(request, *self._model(message), {})
         simulation = self._simulation(context, broadcast)
         parts = [p for p in self.method.filling("survey") if p.name in request.parts]
@@ -157,29 +166,62 @@ class Node:
         return self._for_each(request, message, survey_client)
 
     def score(self, message: Message, context: Context) -> Message:
-        """Score clients' own models, with the BatchNorm layers that they keep, on the test data."""
-        request = read_message(NodeRequest, message, {"model"})
+        """Score clients' models: on what they hold out, or by their class mix on the test data."""
+        request = self._request(message, {"model"})
         broadcast = self._broadcast(request, *self._model(message), {})
         simulation, states = self._simulation(context, broadcast), NodeStates(context.state, request.run, self.folder)
+        held = self.federation.held(request.purpose) if request.purpose else None
+        if request.purpose and held is None:
+            raise Refused(f"the clients of this node hold out nothing for {one_line(request.purpose)}")
+
+        def tensors(client: int) -> Tensors:
+            if held is None:
+                return score_tensors(simulation.client_score(client, broadcast.w0))
+            return own_score_tensors(simulation.score_at_client(client, broadcast.w0, held), simulation.metrics)
 
         def score_client(client: int, use: int, keep: int) -> ClientResult:
             state = states.load(client, use) if use else None
             if state is not None:
                 simulation.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), state)
-            score = self._timed(lambda: simulation.client_score(client, broadcast.w0))
-            return ClientResult({f"{client}/{name}": t for name, t in score_tensors(score).items()}, self._n(client), 1)
+            found = self._timed(lambda: tensors(client))
+            return ClientResult({f"{client}/{name}": t for name, t in found.items()}, self._n(client), 1)
 
         return self._for_each(request, message, score_client)
 
+    def sums(self, message: Message, context: Context) -> Message:
+        """Sum up clients' inputs or targets, from which the server computes their mean and standard deviation."""
+        request, data = self._request(message, set()), self.read.data
+        if not set(request.parts) <= {INPUTS, TARGETS}:
+            raise Refused("only inputs and targets can be summed up")
+
+        def sum_up(client: int, use: int, keep: int) -> ClientResult:
+            rows = torch.from_numpy(self.read.deal.client(client)).to(self.net.device)
+            found = [sum_tensors(self._timed(partial(sums_of, data, rows, what)), what) for what in request.parts]
+            return ClientResult({f"{client}/{k}": t for one in found for k, t in one.items()}, self._n(client), 1)
+
+        return self._for_each(request, message, sum_up)
+
     # -- what they share ---------------------------------------------------------------------------------------
+    def _request(self, message: Message, arrays: set[str]) -> NodeRequest:
+        """Read a request; the samples are scaled as it says."""
+        carried = {SCALES} & set(message.content if message.has_content() else ())
+        request = read_message(NodeRequest, message, arrays | carried)
+        scales = read_scales(arrays_of(message, SCALES)) if carried else Scales()
+        if scales != self.scales:
+            self.federation, self.scales = with_scales(self.read, scales), scales
+        return request
+
     def _simulation(self, context: Context, broadcast: Broadcast) -> Simulation:
         """Return a simulation of this node's clients that starts from the server's model."""
         record, federation = context.state.get(PUBLIC), self.federation
         if isinstance(record, ArrayRecord) and record:
             public = unpack_any(record, "the public data")
-            federation = federation.with_public(public["x"].to(self.net.device), public["y"].to(self.net.device))
+            y = federation.data.task.scaled(public["y"]) if self.scales.target_mean else public["y"]
+            federation = federation.with_public(public["x"].to(self.net.device), y.to(self.net.device))
         simulation = Simulation(self.config, self.method, federation, self.net)
         simulation.server.w, simulation.prefetcher = broadcast.w0, None  # the server draws the cohort
+        if broadcast.stats:
+            simulation.server.states[STATISTICS] = broadcast.stats
         return simulation
 
     def _model(self, message: Message) -> tuple[Tensor, Tensors]:

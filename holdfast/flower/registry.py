@@ -15,7 +15,7 @@ from flwr.app import Message, RecordDict
 from holdfast.data.federation import Federation
 from holdfast.data.given_clients import names_to_show
 from holdfast.flower.array_codec import Refused, pack
-from holdfast.flower.messages import ENROL, FIELDS_RECORD, Enrolment, NodeRequest, read_message, to_record
+from holdfast.flower.messages import ENROL, FIELDS_RECORD, Enrolment, NodeRequest, one_line, read_message, to_record
 from holdfast.flower.node import PUBLIC
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.flower.transport import Transport
@@ -80,6 +80,7 @@ class NodeRegistry:
         self.transport, self.run_id, self.owners = transport, run_id, owners or {}
         self.clients, self.shape, self.classes = federation.clients, list(federation.shape), federation.classes
         public, data = federation.public, federation.data
+        self.task = data.task
         self.public = pack({"x": data.x[public], "y": data.y[public]} if len(public) else {})
         self.names = {i: name for i, name in enumerate(federation.client_names) if name != str(i)}
         self.node_of: dict[int, int] = {}
@@ -217,10 +218,12 @@ class NodeRegistry:
 
     def _check(self, node: int, enrolment: Enrolment) -> None:
         """Refuse a node whose clients or data cannot be those of this federation."""
+        if enrolment.task != self.task.name:
+            raise Refused(f"its data is for {one_line(enrolment.task)}, the server's for {self.task.name}")
         if enrolment.shape != self.shape or enrolment.classes != self.classes:
             raise Refused(
-                f"its samples have shape {enrolment.shape} and {enrolment.classes} classes, the server's {self.shape} "
-                f"and {self.classes}"
+                f"its samples have shape {enrolment.shape} and {self.task.described(enrolment.classes)}, the server's "
+                f"{self.shape} and {self.classes}"
             )
         clients = set(enrolment.clients)
         if not clients <= set(range(self.clients)) or not len(clients) == len(enrolment.clients) == len(enrolment.n):

@@ -32,7 +32,8 @@ class CohortRequest:
         keep: For each client, the round whose state the last checkpoint needs; by default 0.
         trip: The trip within the round; 0 is local training.
         states: What each client is sent for itself alone, in a further trip.
-        parts: The parts that take part in a survey.
+        parts: The parts that take part in a survey; or what to sum up.
+        purpose: Which samples a score is of; empty: test data.
         check: Refuses a client's tensors that cannot be true.
     """
 
@@ -45,6 +46,7 @@ class CohortRequest:
     trip: int = 0
     states: dict[int, Tensors] | None = None
     parts: tuple[str, ...] = ()
+    purpose: str = ""
     check: Check = lambda tensors: None
 
     @property
@@ -56,11 +58,13 @@ class CohortRequest:
         use, keep = ([of.get(i, 0) for i in clients] for of in (self.use, self.keep))
         lr = float(self.broadcast.lr)
         ticket = secrets.token_hex(8)
-        return NodeRequest(ticket, run_id, self.round, self.trip, lr, clients, use, keep, list(self.parts))
+        return NodeRequest(
+            ticket, run_id, self.round, self.trip, lr, clients, use, keep, list(self.parts), self.purpose
+        )
 
-    def content(self, fields: NodeRequest) -> RecordDict:
-        """Return the content of the message to a node."""
-        records: dict[str, ArrayRecord] = dict(self.records)
+    def content(self, fields: NodeRequest, always: dict[str, ArrayRecord]) -> RecordDict:
+        """Return the content of the message to a node, with the records that every request carries."""
+        records = self.records | always
         if self.states is not None:
             records["state"] = pack({name: t for i in fields.clients for name, t in self.states[i].items()})
         return RecordDict({FIELDS_RECORD: to_record(fields), **records})
@@ -73,12 +77,14 @@ class RequestSender:
         registry: Which node has which client.
         failures: Why clients have no reply, since this was last emptied.
         overhead: The seconds that the slowest nodes spent on everything but training, since this was last reset.
+        always: Records of arrays that every request carries.
     """
 
     def __init__(self, run_id: str, registry: NodeRegistry, transport: Transport, settings: DeploymentSettings) -> None:
         self.run_id, self.registry, self.transport, self.settings = run_id, registry, transport, settings
         self.failures: dict[int, str] = {}
         self.overhead = 0.0
+        self.always: dict[str, ArrayRecord] = {}
 
     def request(self, request: CohortRequest, clients: list[int], needed: int) -> dict[int, ClientReply]:
         """Ask clients, and ask those that fail again as the settings say.
@@ -116,7 +122,7 @@ class RequestSender:
         by_node, missing = self.registry.by_node(clients)
         self.failures |= dict.fromkeys(missing, "no node has this client")
         sent = {node: request.for_node(self.run_id, theirs) for node, theirs in by_node.items()}
-        contents = {node: request.content(fields) for node, fields in sent.items()}
+        contents = {node: request.content(fields, self.always) for node, fields in sent.items()}
         replies: dict[int, ClientReply] = {}
         for node, reply in self.transport.exchange(request.kind, request.round, contents).items():
             replies |= self._read(node, sent[node], reply, request)

@@ -87,7 +87,8 @@ def setting_from_text(name: str, text: str, known: Mapping[str, Field[Any]] = FI
     if name not in known:
         raise unknown("setting", name, known)
     kind = str(known[name].type)
-    if "None" in kind and text.lower() in ("none", ""):
+    nothing = ("none",) if "decided" in known[name].metadata["roles"] else ("none", "")
+    if "None" in kind and text.lower() in nothing:
         return None
     if kind.startswith("bool"):
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -16,6 +16,7 @@ class MeanLoss(Metric):
     name = "loss"
     summary = "mean loss of the task"
     higher_is_better = False
+    lowest = 0.0
     tasks = (CLASS, LABELS, NUMBERS, TOKENS)
 
     def compute(self, p: Predictions) -> float:

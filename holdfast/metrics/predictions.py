@@ -59,7 +59,7 @@ class Predictions:
         assert self.outputs is not None
         return self.outputs.shape[1]
 
-    def rows(self, chosen: Tensor) -> Predictions:
+    def rows(self, chosen: Tensor | slice) -> Predictions:
         """Return some of the items."""
         outputs, hit = (None if t is None else t[chosen] for t in (self.outputs, self.hit))
         return Predictions(self.task, self.y[chosen], self.loss[chosen], outputs, hit)

@@ -30,7 +30,7 @@ FORMAT = 3  # of the manifest; 1, which has no number, may use part names that w
 COVERED_SINCE = 3  # the first format whose manifest covers the run and itself
 KEEP = 2
 MODEL = "model"
-OWN_STATE = "flower"  # the name of a coordinator's own state in a checkpoint, beside the parts' states
+COORDINATOR = "flower"  # the name of the coordinator's own state, beside the parts' states; of no use without nodes
 NAME = re.compile(r"(server-\d{6,}|client-\d{6,}-\d{6,})\.safetensors")
 
 
@@ -99,8 +99,8 @@ def load(folder: Path, server: Server, clients: ClientStates | None) -> int:
         _check_model(folder / name, flat[MODEL], server.w)
         server.w = flat.pop(MODEL)
         states = unflatten(flat)
-        if clients is None:  # the model is used, not trained on: what a deployment keeps for itself is not needed
-            states = {part: own for part, own in states.items() if part != OWN_STATE}
+        if clients is None:
+            states.pop(COORDINATOR, None)
         _check_states(folder / name, states, server.states, _free_form(server))
         server.states = server.states | states
     if clients is None:

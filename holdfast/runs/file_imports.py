@@ -17,11 +17,14 @@ from holdfast.data.split_sum import splits
 from holdfast.method.config import Config
 from holdfast.method.part import Part, parts
 from holdfast.method.recipes import RECIPES
+from holdfast.metrics.lookup import metrics
+from holdfast.metrics.metric import Metric
 from holdfast.models.zoo import Model, models
 from holdfast.runs.code_files import NAMING, listed, located, recorded
 
 FAMILIES: dict[str, tuple[type[Named], Callable[[], Mapping[str, Any]]]] = {
     "part": (Part, parts), "split": (Split, splits), "data set": (Source, loading.sources), "model": (Model, models),
+    "metric": (Metric, metrics),
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from holdfast.runs.history import read_history, to_line
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import (
     CHECKPOINT,
+    CLIENT_TABLE,
     CONFIG,
     DIVERGED,
     HISTORY,
@@ -94,7 +95,7 @@ class RunFolder:
         from holdfast.runs.model_facts import facts_of, to_text
 
         found: dict[str, Any] = {"classes": list(federation.strata_names)}
-        if federation.clients <= LISTED:
+        if federation.clients <= LISTED and federation.on_demand is None:
             found |= {"names": list(federation.client_names)} if federation.client_names else {}
             found["counts"] = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")
@@ -126,7 +127,8 @@ class RunFolder:
             )
         if config.rounds == done and self.finished:
             return records
-        (self.path / SUMMARY).unlink(missing_ok=True)
+        for name in (SUMMARY, CLIENT_TABLE):
+            (self.path / name).unlink(missing_ok=True)
         write_atomically(self.path / HISTORY, "".join(to_line(r) for r in records))
         write_atomically(self.path / CONFIG, config_to_toml(config))
         return records

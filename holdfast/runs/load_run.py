@@ -24,6 +24,7 @@ from holdfast.models.factories import Factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import models
 from holdfast.runs import checkpoint
+from holdfast.runs.client_table import read_client_table
 from holdfast.runs.code_files import for_resume, located
 from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.file_imports import import_parts
@@ -82,7 +83,8 @@ def load_run(
         with arithmetic(config.precision):
             usual = usual_metrics(known.data.task, metric if metric.installed() else None)
             score = evaluate(net, w, known.to(net.device, net.dtype), usual)
-    return Result(config, history, summary, net, w, score, facts)
+    table = read_client_table(place.path) if place.finished else None
+    return Result(config, history, summary, net, w, score, facts, table)
 
 
 def _config(place: RunFolder) -> Config:

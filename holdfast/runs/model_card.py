@@ -77,7 +77,7 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         ("method", c.method),
         ("model", f"{c.model}, {result.net.layout.size:,} trained parameters, {c.precision}"),
         ("data", c.data),
-        ("split", f"{c.split} over {c.clients} clients, seed {c.seed}"),
+        ("split", f"{c.split} over {c.clients} clients, seed {c.deal_seed}"),
         ("rounds", f"{s['rounds']} of {c.rounds}, {local} of local training each with batches of {c.batch}"),
     ]
     for name, key in ((s["metric"], "final"), (f"best {s['metric']}", "best")):
@@ -90,7 +90,8 @@ def _rows(result: Result) -> list[tuple[str, str]]:
     if f.encoding is not None:
         rows.append(("columns", f"{', '.join(f.encoding.features)}; encoded as `encoding` in `model.json` says"))
     if f.mean:
-        rows.append(("normalisation", "mean and standard deviation per channel or feature, in `model.json`"))
+        origin = f"{c.normalisation}: " if c.normalisation else ""
+        rows.append(("normalisation", f"{origin}mean and standard deviation per channel or feature, in `model.json`"))
     rows.append(("classes", f"{len(f.classes)}: {', '.join(f.classes[:20])}{', ...' * (len(f.classes) > 20)}"))
     return rows + [(name, str(s[key])) for key, name in MADE if s.get(key)]
 

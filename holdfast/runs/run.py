@@ -16,14 +16,17 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
 from holdfast.core.notebook import shows_progress
 from holdfast.data.federation import Federation
-from holdfast.data.normalisation import FEDERATED
+from holdfast.data.normalisation import FEDERATED, OFF
+from holdfast.data.scales import Scales, missing_scales, with_scales
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
 from holdfast.metrics.lookup import metric_text
+from holdfast.metrics.metric import Metric
 from holdfast.models.factories import Factory
 from holdfast.runs import checkpoint
+from holdfast.runs.client_table import client_table, finite, write_client_table
 from holdfast.runs.code_files import for_resume, recorded
 from holdfast.runs.early_stopping import stopped
 from holdfast.runs.explosion import loss_of_guessing
@@ -48,9 +51,11 @@ from holdfast.runs.setup import (
 )
 from holdfast.runs.summary_file import identity
 from holdfast.runs.trackers import require, tracked
+from holdfast.tasks.lookup import read_task
+from holdfast.training.client_scores import ClientScores, spread_of
 from holdfast.training.evaluation import Score, all_metrics, defined, floor
 from holdfast.training.personal import TUNED, personalise
-from holdfast.training.round import Trainer
+from holdfast.training.round import Evaluation, Trainer
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
 
@@ -95,8 +100,8 @@ def run(
     asked = settings | settings_of_objects(federation, model, settings)
     if options.resume and options.folder is not None:
         stored, asked = for_resume(options.folder.stored(), asked, options.folder.path)
-        if federation is not None and stored.split_seed is None:
-            asked.pop("split_seed")  # an earlier version did not record it
+        if federation is not None and stored.split_seed is None:  # an earlier version did not record these
+            asked = {k: v for k, v in asked.items() if k not in ("split_seed", *dict(federation.settings))}
         import_parts(stored)
         refuse_without_objects(stored, options.folder.path, federation, model, sum, asked.get("metric"))
         config = resumed_config(stored, asked, sum)
@@ -173,11 +178,16 @@ def carry_out(
 
 def _normalised_as_before(setup: RunSetup, path: Path | None) -> RunSetup:
     """Return the setup of a run that is resumed, with the statistics from which it was trained so far."""
-    data, stored = setup.federation.data, read_model_facts(path) if path else None
-    if data.normalise != FEDERATED or stored is None or len(stored.mean) != len(data.mean):
+    fed, stored = setup.federation, read_model_facts(path) if path else None
+    if stored is None:
         return setup
-    data = replace(data, mean=tuple(stored.mean), std=tuple(stored.std))
-    return replace(setup, federation=replace(setup.federation, data=data))
+    if fed.data.normalise == FEDERATED and len(stored.mean) == len(fed.data.mean):
+        fed = replace(fed, data=replace(fed.data, mean=tuple(stored.mean), std=tuple(stored.std)))
+    if missing_scales(fed):  # the nodes bring their own data, and have sent their sums before
+        scales = Scales(tuple(stored.mean), tuple(stored.std), *read_task(stored.task).scale)
+        fed = with_scales(fed, scales)
+        fed = fed if fed.data.mean else replace(fed, data=replace(fed.data, normalise=OFF))
+    return replace(setup, federation=fed)
 
 
 def _reserved(options: RunOptions) -> AbstractContextManager[object]:
@@ -195,30 +205,49 @@ def _play(trainer: Trainer, options: RunOptions, federation: Federation) -> Resu
     history = _open(trainer, options)
     options.on_start(trainer, len(history))
     with tracked(config, options.path, len(history), options.on_round) as on_round:
-        score = _rounds(trainer, replace(options, on_round=on_round), history)
+        found = _rounds(trainer, replace(options, on_round=on_round), history)
     early = len(history) < config.rounds and stopped(history, trainer.metric, config.stop_after)
     finished = early or len(history) >= config.rounds
-    if finished and score is None:  # a run that was finished before
-        score = trainer.evaluate()
+    if finished and found is None:  # a run that was finished before
+        found = trainer.judge()
+    score = found.test if found else None
     summary = _summary(trainer, history, folder) | {"stopped_early": early} | _by_class(score)
     if finished:
         summary |= _last_scores(trainer, federation)
+    personal: dict[int, float] = {}
     if config.personal and finished and isinstance(trainer, Simulation):
         tuning = with_flag_parts(TUNED[config.personal_what], config).with_optimiser_of(trainer.method)
-        summary |= personalise(trainer, tuning)
+        copies = personalise(trainer, tuning)
+        summary, personal = summary | copies.figures, copies.by_client
+    table = None
+    if found is not None and found.clients is not None:
+        summary |= _over_clients(found.clients, personal, trainer.metric)
+        table = client_table(found.clients, personal, trainer.metric, trainer.federation)
     if folder is not None and finished and not folder.finished:
+        if table is not None:
+            write_client_table(folder.path, table)
         folder.finish(summary)
     facts = facts_of(trainer.federation, trainer.net.module)
-    return Result(config, history, summary, trainer.served_net, trainer.server.served(), score, facts)
+    return Result(config, history, summary, trainer.served_net, trainer.server.served(), score, facts, table)
+
+
+def _over_clients(scores: ClientScores, personal: dict[int, float], metric: Metric) -> dict[str, Any]:
+    """Return the mean, the worst tenth and the variance over clients for the summary, of copies as well."""
+    figures = {"client_scores": spread_of(scores.values[metric.name], metric)}
+    if personal:
+        figures |= {"personal_client_scores": spread_of(list(personal.values()), metric)}
+    return {kind: {name: finite(v) for name, v in found.items()} for kind, found in figures.items()}
 
 
 def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
     """Create the run's folder, or bring the trainer to where a stopped run was."""
     folder = options.folder
     if folder is None:
+        trainer.settle()
         return []
     if not options.resume:
         folder.create(trainer.config, options.overwrite)
+        trainer.settle()
         folder.describe(trainer.federation, trainer.net)
         return []
     folder.check_covered(trainer.config)
@@ -227,25 +256,25 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
     check_encoding(folder.path, stored, trainer.federation)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
+    trainer.settle()
     if not folder.described:  # the run was killed before it was, or an earlier version started it
         folder.describe(trainer.federation, trainer.net)
     return records
 
 
-def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -> Score | None:
-    """Play the rounds that are left; ``history`` grows by one record each."""
-    config, folder, score = trainer.config, options.folder, None
+def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -> Evaluation | None:
+    """Play the rounds that are left; ``history`` grows by one record each. Return the last round's evaluation."""
+    config, folder, found = trainer.config, options.folder, None
     for t in range(len(history) + 1, config.rounds + 1):
         if stopped(history, trainer.metric, config.stop_after):
             break
         started, names = time.perf_counter(), trainer.federation.client_names
         record = trainer.play(t)
         if config.evaluates(t):
-            score, judged = trainer.evaluate(), trainer.validate()
-            validation = defined(judged.values) if judged else {}
-            record = replace(record, test=defined(score.values), validation=validation)
+            found = trainer.judge()
+            record = _with_scores(record, found, trainer.metric)
         else:
-            score = None
+            found = None
         record = replace(record, seconds=time.perf_counter() - started)
         history.append(record)
         stopping = options.stop() or stopped(history, trainer.metric, config.stop_after)
@@ -259,7 +288,17 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
         options.on_round(record)
         if stopping:
             break
-    return score
+    return found
+
+
+def _with_scores(record: RoundRecord, found: Evaluation, metric: Metric) -> RoundRecord:
+    """Return the record of a round with its scores."""
+    return replace(
+        record,
+        test=defined(found.test.values),
+        validation=defined(found.validation.values) if found.validation else {},
+        clients=dict(spread_of(found.clients.values[metric.name], metric)) if found.clients else {},
+    )
 
 
 def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | None) -> dict[str, Any]:
@@ -275,7 +314,7 @@ def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | N
 def _last_scores(trainer: Trainer, federation: Federation) -> dict[str, dict[str, float | None]]:
     """Return the scores of the last model by every metric, and those of a model without inputs, for the summary."""
     metrics = all_metrics(trainer.metrics, federation.data.task)
-    score = trainer.evaluate(metrics)
+    score = trainer.evaluate(metrics=metrics)
     lowest = floor(federation, [m for m in metrics if m.name in score.values])
     return {"final_scores": defined(score.values), "floor": defined(lowest)}
 

@@ -15,9 +15,10 @@ FLOWER = "flower"  # what the other machines of a local deployment leave behind
 COPIES = "files"  # copies of the user's files of code, to be read and never executed
 SPLIT = "split.json"  # the names of the classes, and how many samples of each every client has
 MODEL_FACTS = "model.json"  # what the trained model is called with, and the meaning of its outputs
+CLIENT_TABLE = "clients.json"  # the score of every client on its own test samples
 EXPORT = "export"  # where the trained model is exported to, a folder per format, unless the user chooses another
 PATTERNS = (
-    CONFIG, HISTORY, SUMMARY, DIVERGED, SPLIT, MODEL_FACTS, LOCK, "report.html", "report_files/*.png",
+    CONFIG, HISTORY, SUMMARY, DIVERGED, SPLIT, MODEL_FACTS, CLIENT_TABLE, LOCK, "report.html", "report_files/*.png",
     "report_files/*.svg", f"{CHECKPOINT}/round-[0-9]*.json", f"{CHECKPOINT}/server-[0-9]*.safetensors",
     f"{CHECKPOINT}/client-[0-9]*.safetensors", f"{FLOWER}/*.log", f"{FLOWER}/node*/*/client-[0-9]*.safetensors",
     f"{EXPORT}/*/model.*", f"{EXPORT}/*/weights.pt", f"{EXPORT}/*/README.md", "tensorboard/events.out.tfevents.*",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -117,6 +118,20 @@ def describe(trainer: Trainer) -> str:
 def explosion(summary: dict[str, Any]) -> list[str]:
     """Return the line about an explosion at the end of a run, if there was one."""
     return [f"this run {explanation(summary['exploded_round'])}"] if summary.get("exploded") else []
+
+
+def over_clients(summary: dict[str, Any]) -> list[str]:
+    """Return the lines about clients' own test samples at the end of a run, if there are any."""
+    models = {"client_scores": "on the clients' own test samples", "personal_client_scores": "after fine-tuning there"}
+    lines = []
+    for kind, what in models.items():
+        s = summary.get(kind) or {}
+        if s.get("mean") is not None and s.get("variance") is not None:
+            lines.append(
+                f"{what}: {summary['metric']} {s['mean']:.4f} on average, worst tenth {s['worst_tenth']:.4f}, standard "
+                f"deviation {math.sqrt(s['variance']):.4f} over {s['scored']} clients"
+            )
+    return lines
 
 
 def where(out: Path | str) -> str:

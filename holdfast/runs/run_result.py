@@ -16,10 +16,11 @@ from holdfast.data.table import frame_table
 from holdfast.data.table_encoding import Encoded, encode
 from holdfast.method.config import Config
 from holdfast.models.net import Net
+from holdfast.runs.client_table import ClientRow, ClientTable
 from holdfast.runs.history import history_frame
 from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
-from holdfast.runs.text_inputs import texts_in, tokens_of_texts
+from holdfast.runs.text_inputs import output_texts, texts_in, tokens_of_texts
 from holdfast.runs.trained_model import RawModel, loaded, logits_of
 from holdfast.tasks.lookup import read_task
 from holdfast.tasks.task import CLASS, TOKENS, Task
@@ -44,6 +45,7 @@ class Result:
         w: The served model as a vector.
         score: The last evaluation.
         facts: What the model is called with, and the names of its classes.
+        table: The scores of the clients, if the run measures them and is finished.
     """
 
     config: Config
@@ -53,6 +55,7 @@ class Result:
     w: Tensor
     score: Score | None
     facts: ModelFacts
+    table: ClientTable | None = None
 
     def __repr__(self) -> str:
         c, s = self.config, self.summary
@@ -103,12 +106,11 @@ class Result:
 
         ``x`` are raw inputs: arrays, tensors or lists like those that the data set was made of. They are scaled and
         normalised as in training. A model that was trained on characters takes texts as well, a string or a list of
-        strings; it then returns the name of each text's class: for ``next-character`` and ``next-token`` the character
-        that comes next.
+        strings; it then returns texts: the name of each one's class, or the character that comes next.
         """
         found: np.ndarray = self.task.predictions(self._outputs(x)).numpy()
         named = texts_in(x) and self.task.targets in (CLASS, TOKENS)
-        return np.array(self.classes, dtype=object)[found] if named else found
+        return np.array(output_texts(self.facts), dtype=object)[found] if named else found
 
     def predict_proba(self, x: Any) -> np.ndarray:
         """Return the probability of every class, label or token for every sample; ``x`` are raw inputs.
@@ -150,6 +152,12 @@ class Result:
     def raw_model(self) -> RawModel:
         """Return ``model`` in a module that takes raw inputs: it scales and normalises them itself."""
         return RawModel(self.model, self.facts, self.net.dtype).to(self.net.device).eval()
+
+    def client_scores(self) -> dict[str, ClientRow]:
+        """Return the final score of every client on its own test samples, by name; needs ``client_eval``."""
+        if self.table is None:
+            raise HoldfastError("this run has no scores of clients: run it with client_eval, up to its last round")
+        return {row.name: row for row in self.table.rows}
 
     def frame(self) -> pandas.DataFrame:
         """Return the history as a pandas frame: a row per round, and a column per measure of drift."""

@@ -18,6 +18,7 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
 from holdfast.data.loss_weights import with_loss_weights
 from holdfast.data.sources import load
+from holdfast.data.validation import POOL
 from holdfast.engines.threads import suitable_threads
 from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
@@ -113,7 +114,7 @@ def deal(config: Config, data: DataSet | None = None) -> Federation:
     data, c = read_data(config) if data is None else data, config
     return federate(
         data, c.split, c.clients, c.deal_seed, c.public, c.augment, c.augment_public, c.validation, c.validation_from,
-        c.task,
+        c.task, c.client_test if c.client_eval else 0.0,
     )  # fmt: skip
 
 
@@ -143,9 +144,25 @@ def check_together(
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
+    for what in asking_everybody(config, method, net):
+        federation.need_all_clients(what)
     check_choices(config, method, federation)
     method.check(config, net, federation)
+    check_scores(config, federation, net)
     return method, federation, net
+
+
+def asking_everybody(config: Config, method: Method, net: Net) -> list[str]:
+    """Return the parts and settings that look at every client, whoever is drawn."""
+    settings = {
+        "personal": config.personal > 0,
+        "batchnorm = local": bool(net.kept_at_clients()),
+        "engine = flower": config.engine == "flower",
+        "client_eval": config.client_eval,
+        "class_weights = balanced": config.class_weights == "balanced",
+        "pos_weight = balanced": config.pos_weight == "balanced",
+    }
+    return [p.name for p in method.filling("survey")] + [name for name, used in settings.items() if used]
 
 
 def check_choices(config: Config, method: Method, federation: Federation) -> None:
@@ -253,10 +270,42 @@ def settings_of_objects(
             if name in with_role("federation") and name != "seed":
                 raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass it to federate()")
         found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
-        found |= {"split_seed": federation.seed}
+        found |= {"split_seed": federation.seed} | dict(federation.settings) | held_out_settings(federation)
     if model is not None:
         found |= {"model": model if isinstance(model, str) else model_name(model)}
     return found
+
+
+def held_out_settings(federation: Federation) -> dict[str, Any]:
+    """Return the settings that say what a federation holds out of training."""
+    held = federation.held_out
+    found: dict[str, Any] = {"validation": held.validation, "validation_from": held.validation_from}
+    return found | ({"client_eval": True, "client_test": held.client_test} if held.client_test else {})
+
+
+def check_scores(config: Config, federation: Federation, net: Net) -> None:
+    """Raise an error for scores that a run cannot have.
+
+    Where BatchNorm layers stay at the clients, the model of each is scored by itself: on the client's own samples, or
+    by accuracy and loss in every class. So are fine-tuned copies.
+    """
+    task, by_class = federation.data.task, ("accuracy", "loss")
+    if federation.client_test is None:
+        metric = read_metric(config.metric, task).name
+        if config.personal and not task.has_classes:
+            raise HoldfastError(
+                f"fine-tuned copies are scored by classes, which {task.name} does not have, or on clients' own test "
+                "samples: add --client-eval"
+            )
+        if net.kept_at_clients() and not (task.has_classes and metric in by_class):
+            raise HoldfastError(
+                f"with batchnorm local, {metric} is scored on clients' own test samples: add --client-eval"
+            )
+    if net.kept_at_clients() and federation.held_out.validation and federation.held_out.validation_from == POOL:
+        raise HoldfastError(
+            "with batchnorm local every client has its own model, so that no client can be scored on a pool: use "
+            "--validation-from clients"
+        )
 
 
 def model_name(model: nn.Module | Factory) -> str:

@@ -38,6 +38,8 @@ class SummaryFigures:
     accuracy_by_class: list[float | None] | None = None
     personal_accuracy: float | None = None
     global_on_mix: float | None = None
+    client_scores: dict[str, float | None] | None = None
+    personal_client_scores: dict[str, float | None] | None = None
     leaks_test_data: bool | None = None
     exploded: bool | None = None
     exploded_round: int | None = None

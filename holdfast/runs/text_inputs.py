@@ -48,3 +48,9 @@ def tokens_of_texts(texts: list[str], facts: ModelFacts) -> tuple[Tensor, Tensor
     for place, row in zip(tokens, rows, strict=True):
         place[: len(row)] = row
     return torch.from_numpy(tokens), torch.tensor([len(row) - 1 for row in rows])
+
+
+def output_texts(facts: ModelFacts) -> list[str]:
+    """Return what each output of a model on texts stands for: a token of its vocabulary, or the name of a class."""
+    known = facts.vocabulary
+    return list(known.tokens) if known is not None and list(known.names) == facts.classes else facts.classes

@@ -49,6 +49,9 @@ class NextToken(Task):
     def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
         return np.zeros(len(y), np.int64), ("all",)
 
+    def items(self, y: Tensor) -> Tensor:
+        return (y != NOTHING).sum(1)
+
     def positions(self, y: Tensor) -> tuple[int, ...]:
         return (y.shape[1],)
 

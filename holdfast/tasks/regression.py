@@ -71,14 +71,25 @@ class Regression(Task):
         finite(what, y)
 
     def standardised(self, y: Tensor, known: Tensor) -> Task:
-        if not self.standardise or self.mean:
+        if not self.lacks_scale:
             return self
         own = y[known].double()
         std = own.std(0, correction=0)
-        return replace(self, mean=tuple(own.mean(0).tolist()), std=tuple(torch.where(std > 0, std, 1.0).tolist()))
+        return self.with_scale(tuple(own.mean(0).tolist()), tuple(torch.where(std > 0, std, 1.0).tolist()))
+
+    @property
+    def lacks_scale(self) -> bool:
+        return self.standardise and not self.mean
+
+    @property
+    def scale(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return self.mean, self.std
+
+    def with_scale(self, mean: tuple[float, ...], std: tuple[float, ...]) -> Regression:
+        return replace(self, mean=mean, std=std)
 
     def scaled(self, y: Tensor) -> Tensor:
         if not self.mean:
             return y
-        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (self.mean, self.std))
+        mean, std = (torch.tensor(v, dtype=torch.float64, device=y.device) for v in (self.mean, self.std))
         return ((y.double() - mean) / std).to(y.dtype)

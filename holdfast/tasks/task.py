@@ -99,6 +99,10 @@ class Task(Named):
         """Return the axes of an output between the samples and the outputs; by default there are none."""
         return ()
 
+    def items(self, y: Tensor) -> Tensor:
+        """Return how many items ``judge`` makes of every sample, int64 [n]; by default one."""
+        return torch.ones(len(y), dtype=torch.int64, device=y.device)
+
     def blank(self, samples: int, positions: Sequence[int], outputs: int) -> Tensor:
         """Return targets of the right type and shape.
 
@@ -128,6 +132,20 @@ class Task(Named):
 
     def standardised(self, y: Tensor, known: Tensor) -> Task:
         """Return the task with the scale of its targets, from those of the clients' samples with numbers ``known``."""
+        return self
+
+    @property
+    def lacks_scale(self) -> bool:
+        """Whether targets must be scaled before training, and it is not known yet by what."""
+        return False
+
+    @property
+    def scale(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The mean and standard deviation by which targets are scaled; empty if they are not."""
+        return (), ()
+
+    def with_scale(self, mean: tuple[float, ...], std: tuple[float, ...]) -> Task:
+        """Return the task with the mean and standard deviation of its targets."""
         return self
 
     def scaled(self, y: Tensor) -> Tensor:

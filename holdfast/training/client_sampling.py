@@ -10,12 +10,13 @@ from holdfast.core import rng
 from holdfast.method.config import Config
 
 
-def draw(config: Config, occupied: np.ndarray, round: int) -> np.ndarray:
+def draw(config: Config, occupied: np.ndarray | range, round: int) -> np.ndarray:
     """Draw the cohort of a round. If participation draws nobody, the round is drawn again.
 
     Args:
         config: The run; it fixes the size of the cohort or the probability of taking part.
-        occupied: The clients that have samples; no others are drawn.
+        occupied: The clients that have samples; no others are drawn. A range from 0 stands for clients that are made on
+            demand: it takes time and memory for the cohort alone, however many there are.
         round: The number of the round, from 1.
 
     Returns:
@@ -24,7 +25,11 @@ def draw(config: Config, occupied: np.ndarray, round: int) -> np.ndarray:
     generator = np.random.default_rng([config.seed, rng.COHORT, round])
     if config.participation is None:
         size = min(config.cohort_size, len(occupied))
-        return np.sort(generator.choice(occupied, size, replace=False))
+        # NumPy draws the same places from a number as from an array of that length.
+        whom = len(occupied) if isinstance(occupied, range) else occupied
+        return np.sort(generator.choice(whom, size, replace=False))
+    if isinstance(occupied, range):
+        return _draw_by_number(config.participation, len(occupied), generator)
     drawn = occupied[generator.random(len(occupied)) < config.participation]
     return drawn if len(drawn) else _draw_again(config, occupied, round)
 
@@ -37,8 +42,28 @@ def _draw_again(config: Config, occupied: np.ndarray, round: int) -> np.ndarray:
     """
     p, number = float(config.participation or 0), len(occupied)
     generator = np.random.default_rng([config.seed, rng.COHORT, round, 1])
-    log_miss = math.log1p(-p)  # p < 1: with p = 1 the first draw is not empty
-    somebody = -math.expm1(number * log_miss)
-    first = min(int(math.log1p(-generator.random() * somebody) / log_miss), number - 1)
+    first = _first(p, number, generator)
     later = generator.random(number - first - 1) < p
     return occupied[first:][np.concatenate(([True], later))]
+
+
+def _draw_by_number(p: float, clients: int, generator: np.random.Generator) -> np.ndarray:
+    """Draw how many of these clients take part, which is binomial, and then who does.
+
+    Every cohort has the probability that it has if each client is drawn by itself, but not with the same seed. A round
+    in which nobody is drawn is drawn again as ``_draw_again`` does it.
+    """
+    number = int(generator.binomial(clients, p))
+    if number:
+        return np.sort(generator.choice(clients, number, replace=False))
+    first = _first(p, clients, generator)
+    rest = clients - first - 1
+    later = generator.choice(rest, int(generator.binomial(rest, p)), replace=False) if rest else np.empty(0, np.int64)
+    return np.concatenate(([first], first + 1 + np.sort(later)))
+
+
+def _first(p: float, clients: int, generator: np.random.Generator) -> int:
+    """Draw the first client that takes part from a geometric distribution that ends at the last client."""
+    log_miss = math.log1p(-p)  # p < 1: with p = 1 everybody takes part
+    somebody = -math.expm1(clients * log_miss)
+    return min(int(math.log1p(-generator.random() * somebody) / log_miss), clients - 1)

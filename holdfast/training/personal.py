@@ -1,5 +1,7 @@
 """Personal evaluation: every client fine-tunes its own copy of the served model and is scored on its own class mix.
 
+With ``--client-eval`` the copies are also scored on the clients' own test samples.
+
 After the last round each client starts from the served model and trains for some epochs on its own data: the head
 alone, as in FedBABU's evaluation (Oh et al. 2022), or the whole model. A client that holds n_ic samples of class c
 sees the classes in these shares; its score is the test accuracy weighted by them:
@@ -10,6 +12,9 @@ Classes without test samples are left out of the shares. Nothing is sent but the
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,6 +29,7 @@ from holdfast.method.method import Method
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.parts.only_head import OnlyHead
+from holdfast.training.client_scores import score_clients
 from holdfast.training.evaluation import evaluate
 from holdfast.training.simulation import Simulation, own_model
 
@@ -31,7 +37,21 @@ AT_ONCE = 16  # clients whose copies are in memory at the same time
 TUNED = {"head": Method((OnlyHead(),)), "all": Method()}  # by the setting personal_what
 
 
-def personalise(simulation: Simulation, method: Method, limit: int | None = None) -> dict[str, float]:
+@dataclass(frozen=True)
+class PersonalScores:
+    """Scores of fine-tuned copies.
+
+    Attributes:
+        figures: The mean and standard deviation of the clients' scores on their class mix, and ``global_on_mix``, the
+            score of the served model itself; empty for a task without classes.
+        by_client: The score of every copy on the client's own test samples; empty if clients have none.
+    """
+
+    figures: dict[str, float]
+    by_client: dict[int, float]
+
+
+def personalise(simulation: Simulation, method: Method, limit: int | None = None) -> PersonalScores:
     """Fine-tune a copy of the served model at every client, and score the copies.
 
     Copies are trained like a round after the last one, by the engine of the run, with the last round's learning rate.
@@ -42,8 +62,7 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
         limit: Score only this many clients, the first ones.
 
     Returns:
-        The mean and standard deviation of the clients' scores, and ``global_on_mix``, the score of the served model
-        itself. A copy that is not finite scores 0.
+        The scores. A copy that is not finite has the worst score there is.
     """
     config, fed, net = simulation.config, simulation.federation, simulation.net
     served, t, epochs = simulation.server.served(), config.rounds + 1, config.personal
@@ -53,23 +72,40 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
     last = simulation.broadcast(config.rounds, {})
     broadcast = last._replace(w0=served, round=torch.tensor(t, device=net.device))
     before, after, mixes = [], [], []
-    clients = simulation.occupied[:limit]
+    by_client: dict[int, float] = {}
+    clients, classes = simulation.occupied[:limit], fed.data.task.has_classes
     for ids in np.array_split(clients, -(-len(clients) // AT_ONCE)):
         info = simulation.with_epochs(simulation.client_info(ids), epochs)
         kept = kept_layers(simulation, ids, served)
         update = engine.train(broadcast, Cohort(info, kept, simulation.plan(info, t, 0, epochs)))
         for row, delta in enumerate(update.deltas):
-            after.append(by_class(*own_copy(net, served + delta, update.uploads | update.states, row), fed))
-            before += [by_class(*own_copy(net, served, kept, row), fed)] if kept else []
+            copy = own_copy(net, served + delta, update.uploads | update.states, row)
+            by_client |= on_own_samples(copy, simulation, int(ids[row]))
+            after += [by_class(*copy, fed)] if classes else []
+            before += [by_class(*own_copy(net, served, kept, row), fed)] if kept and classes else []
         mixes.append(info.counts.cpu())
+    if not classes:
+        return PersonalScores({}, by_client)
     counts = torch.cat(mixes)
     shared = torch.stack(before) if before else by_class(simulation.served_net, served, fed)
     own, plain = on_mix(torch.stack(after), counts), on_mix(shared, counts)
-    return {
+    figures = {
         "personal_accuracy": float(own.mean()),
         "personal_accuracy_std": float(own.std(correction=0)),
         "global_on_mix": float(plain.mean()),
     }
+    return PersonalScores(figures, by_client)
+
+
+def on_own_samples(copy: tuple[Net, Tensor], simulation: Simulation, client: int) -> dict[int, float]:
+    """Return the score of a client's copy on its own test samples, by the client; empty if it has none."""
+    held, metric = simulation.federation.client_test, simulation.metric
+    if held is None or not held.sizes[client]:
+        return {}
+    if not bool(torch.isfinite(copy[1]).all()):
+        return {client: (0.0 if metric.percent else -math.inf) if metric.higher_is_better else math.inf}
+    found = score_clients(*copy, simulation.federation, held.only([client]), [metric])
+    return {client: found.values[metric.name][0]}
 
 
 def kept_layers(simulation: Simulation, ids: np.ndarray, w: Tensor) -> PerPart:

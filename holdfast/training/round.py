@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors, finite_rows, nbytes
 from holdfast.data.federation import Federation
+from holdfast.data.validation import CLIENT_TEST, VALIDATION
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import CHUNK, Broadcast
 from holdfast.method.config import Config
@@ -27,6 +29,7 @@ from holdfast.metrics.metric import Metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
+from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
 from holdfast.training.evaluation import AT_ONCE, Score, evaluate, mean_score, predicted, score, usual_metrics
@@ -43,13 +46,21 @@ class Diverged(HoldfastError):
     status = 1
 
 
+class Evaluation(NamedTuple):
+    """What a run measures after a round."""
+
+    test: Score
+    validation: Score | None = None
+    clients: ClientScores | None = None  # on the clients' own test samples
+
+
 class Trainer(ABC):
     """Plays the rounds of one run. Subclasses decide where the clients train."""
 
     engine_name: str
     engine_reason: str
     clients: ClientStates  # what a checkpoint keeps about each client
-    occupied: np.ndarray  # the clients that have samples, as far as is known
+    occupied: np.ndarray | range  # the clients that have samples, as far as is known
 
     def __init__(
         self, config: Config, method: Method, federation: Federation, net: Net, metric: Metric | None = None
@@ -80,8 +91,15 @@ class Trainer(ABC):
 
     # -- who trains the clients ----------------------------------------------------------------------------
     @abstractmethod
-    def drawable(self) -> np.ndarray:
+    def settle(self) -> None:
+        """Find out what only the clients know, before the first round and when a run is resumed."""
+
+    @abstractmethod
+    def drawable(self) -> np.ndarray | range:
         """Return the clients that may be drawn now."""
+
+    def load(self, t: int) -> None:  # noqa: B027 - most trainers have everything
+        """Get what the clients of round ``t`` need; by default nothing."""
 
     @abstractmethod
     def train(self, broadcast: Broadcast, ids: np.ndarray) -> CohortUpdate:
@@ -109,24 +127,54 @@ class Trainer(ABC):
     def client_scores(self) -> Iterator[Score]:
         """Yield the score of every client's own model, where BatchNorm layers stay at the clients."""
 
-    def evaluate(self, metrics: Sequence[Metric] | None = None) -> Score:
-        """Score the served model on the test data, by default with the metrics of every evaluation.
+    @abstractmethod
+    def scores_at_clients(self, purpose: str) -> ClientScores:
+        """Score every client's model on what it holds out for ``validation`` or ``client_test``.
 
-        Where every client has its own BatchNorm layers there is no such model: the score is then the mean of the
-        clients' own, each on its own class mix.
+        That is the served model, or the client's own where BatchNorm layers stay at the clients.
         """
-        if self.net.kept_at_clients():
-            return mean_score(list(self.client_scores()))
-        return evaluate(self.served_net, self.server.served(), self.federation, metrics or self.metrics)
+
+    def judge(self) -> Evaluation:
+        """Score the served model on everything that a run evaluates it on."""
+        clients = self.score_clients()
+        return Evaluation(self.evaluate(clients), self.validate(), clients)
+
+    def score_clients(self) -> ClientScores | None:
+        """Score every client's model on the client's own test samples; None if clients have none."""
+        return None if self.federation.client_test is None else self.scores_at_clients(CLIENT_TEST)
+
+    def evaluate(self, clients: ClientScores | None = None, metrics: Sequence[Metric] | None = None) -> Score:
+        """Score the served model on the test data.
+
+        Where every client has its own BatchNorm layers there is no such model. The score is then the mean of the
+        clients' own: on their own test samples if they have any, otherwise each on its class mix of the test data.
+
+        Args:
+            clients: The scores of the clients, if they are known.
+            metrics: What to compute; by default the metrics of every evaluation.
+
+        Returns:
+            The scores.
+        """
+        if not self.net.kept_at_clients():
+            return evaluate(self.served_net, self.server.served(), self.federation, metrics or self.metrics)
+        clients = self.score_clients() if clients is None else clients
+        return mean_score(list(self.client_scores())) if clients is None else clients.mean()
 
     def validate(self) -> Score | None:
         """Score the served model on the validation data; None if there are none."""
         fed = self.federation
         if fed.validation is None:
             return None
-        samples = fed.validation_batches(AT_ONCE)
+        if self.clients_validate():
+            return self.scores_at_clients(VALIDATION).combined(self.metrics)
+        samples = fed.held_batches(fed.validation, AT_ONCE)
         found = predicted(self.served_net, self.server.served(), fed.data.task, samples)
         return score(found, self.metrics, fed.classes)
+
+    def clients_validate(self) -> bool:
+        """Tell whether validation data is scored at the clients: where every client has its own model."""
+        return bool(self.net.kept_at_clients())
 
     @property
     def served_net(self) -> Net:
@@ -145,6 +193,7 @@ class Trainer(ABC):
     def play(self, t: int) -> RoundRecord:
         """Play round ``t`` = 1, 2, ...; the record still lacks the evaluation and the time."""
         ids = draw(self.config, self.drawable(), t)
+        self.load(t)
         broadcast, visits = self._consult(self.broadcast(t, self.server.messages()), ids)
         groups = self.slices(ids)
         sums = None

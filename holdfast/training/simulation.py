@@ -11,6 +11,8 @@ from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors
+from holdfast.data.client_maker import CohortSamples
+from holdfast.data.deal import CohortDeal, Deal
 from holdfast.data.federation import Federation
 from holdfast.engines.batches import BatchPlan, plan
 from holdfast.engines.choose import ENGINES, build, choose_for, compiles, products, workers
@@ -24,14 +26,23 @@ from holdfast.metrics.metric import Metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw
+from holdfast.training.client_scores import ClientScores, joined, score_clients
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score, evaluate, on_mix
 from holdfast.training.local_epochs import draw_epochs
 from holdfast.training.prefetch import Prefetcher
 from holdfast.training.round import Trainer
+from holdfast.training.sample_buffer import SampleBuffer
 from holdfast.training.state_store import make_store
 
 SURVEYED = 16  # clients surveyed at a time
+
+
+class Holdings(NamedTuple):
+    """Who holds which samples of the federation's data, as far as they are in memory."""
+
+    deal: Deal | CohortDeal
+    strata: np.ndarray  # the group of every sample by its target
 
 
 class PreparedGroup(NamedTuple):
@@ -40,6 +51,13 @@ class PreparedGroup(NamedTuple):
     ids: np.ndarray
     info: ClientInfo
     batches: BatchPlan
+
+
+class PreparedRound(NamedTuple):
+    """What a round needs, in host memory."""
+
+    groups: list[PreparedGroup]
+    samples: CohortSamples | None = None  # of clients that are made on demand
 
 
 class Simulation(Trainer):
@@ -51,10 +69,11 @@ class Simulation(Trainer):
         super().__init__(config, method, federation, net, metric)
         self.clients = ClientStates(method, net, make_store(config.states, net.device))
         self.occupied = federation.occupied
-        self.labels = federation.strata
+        self.held = Holdings(federation.deal, federation.strata)
+        self.buffer = None if federation.on_demand is None else SampleBuffer(federation)
         require_samples(federation)
         device = net.device.type
-        self.prefetcher = Prefetcher(self._upcoming) if device == "cuda" else None
+        self.prefetcher = Prefetcher(self._upcoming) if device == "cuda" or self.buffer else None
         self.prepared: tuple[int, list[PreparedGroup]] = 0, []  # of this round, by the prefetcher
         self.engine_name, self.engine_reason = choose_for(config.engine, net, config.cohort_size, federation.example())
         self.workers = workers(config.workers, net.convolutional, device, config.cohort_size)
@@ -78,7 +97,8 @@ class Simulation(Trainer):
             for number, (method, epochs) in enumerate(outings)
         ]
         trips = [None, *(trip for _, trip in self.trips)]
-        shapes = [cohort_shape(config, self.federation, trip) for trip in trips]
+        largest = None if self.buffer is None else self.buffer.most
+        shapes = [cohort_shape(config, self.federation, trip, largest) for trip in trips]
         compiled = compiles(config.compile, device, config.rounds * shapes[0].slots)
         traced = compiled or (device == "cuda" and config.graphs)
         self.engines = [
@@ -86,12 +106,37 @@ class Simulation(Trainer):
             for training, shape in zip(trainings, shapes, strict=True)
         ]
 
-    def drawable(self) -> np.ndarray:
+    def settle(self) -> None:
+        """Do nothing: all data is on this machine."""
+
+    def drawable(self) -> np.ndarray | range:
         return self.occupied
+
+    def load(self, t: int) -> None:
+        """Take what was prepared for a round, and start on the next. Clients made on demand replace those before."""
+        if self.prefetcher is None:
+            return
+        groups, samples = self.prefetcher.take(t)
+        self.prepared = t, groups
+        if t < self.config.rounds:
+            self.prefetcher.start(t + 1)
+        if samples is None or self.buffer is None:
+            return
+        grown = self.buffer.put(samples)
+        self.held = self._holdings(samples)
+        self.federation = self.buffer.federation
+        if grown:
+            self._build_engines()
+
+    def _holdings(self, samples: CohortSamples) -> Holdings:
+        return Holdings(samples.deal, self.federation.strata_of(samples.y)[0])
 
     def slices(self, ids: np.ndarray) -> list[np.ndarray]:
         """Return groups of clients that fit in memory; those of a group take about the same number of steps."""
-        sizes = self.federation.deal.sizes[ids]
+        return self._groups(ids, self.held)
+
+    def _groups(self, ids: np.ndarray, held: Holdings) -> list[np.ndarray]:
+        sizes = held.deal.sizes_of(ids)
         width = self.engines[0].width(min(self.config.batch, int(sizes.max())))
         if len(ids) <= width:
             return [ids]
@@ -118,19 +163,37 @@ class Simulation(Trainer):
         return self.engines[0].gradients(cohort, at, broadcast.stats)
 
     def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
-        for ids in np.array_split(self.occupied, -(-len(self.occupied) // SURVEYED)):
+        occupied = np.asarray(self.occupied)
+        for ids in np.array_split(occupied, -(-len(occupied) // SURVEYED)):
             yield len(ids), self.engines[0].survey(broadcast, self.client_info(ids), parts)
 
     def client_scores(self) -> Iterator[Score]:
         served = self.server.served()
-        for i in self.occupied.tolist():
+        for i in np.asarray(self.occupied).tolist():
             yield self.client_score(i, served)
 
     def client_score(self, client: int, served: Tensor) -> Score:
         """Return the score of one client's own model on its class mix: the served one with its BatchNorm layers."""
-        state = self.clients.gather([client], served)[STATISTICS]
-        net, w = own_model(self.net, served, {name: rows[0] for name, rows in state.items()})
+        net, w = self.client_model(client, served)
         return on_mix(evaluate(net, w, self.federation), self.client_info(np.array([client])).counts[0])
+
+    def client_model(self, client: int, served: Tensor) -> tuple[Net, Tensor]:
+        """Return the served model as a client has it: with its own BatchNorm layers, if it keeps any."""
+        if not self.net.kept_at_clients():
+            return self.served_net, served
+        state = self.clients.gather([client], served)[STATISTICS]
+        return own_model(self.net, served, {name: rows[0] for name, rows in state.items()})
+
+    def scores_at_clients(self, purpose: str) -> ClientScores:
+        held, served = self.federation.held(purpose), self.server.served()
+        assert held is not None
+        if not self.net.kept_at_clients():
+            return score_clients(self.served_net, served, self.federation, held, self.metrics)
+        return joined((self.score_at_client(i, served, held) for i in list(self.occupied)), self.metrics)
+
+    def score_at_client(self, client: int, served: Tensor, held: Deal) -> ClientScores:
+        """Score the model of one client on its samples among those that are held out."""
+        return score_clients(*self.client_model(client, served), self.federation, held.only([client]), self.metrics)
 
     def class_counts(self, ids: Tensor) -> Tensor:
         return self.client_info(ids.cpu().numpy()).counts
@@ -140,25 +203,25 @@ class Simulation(Trainer):
 
         With ``public`` their samples are the public data.
         """
-        return self._info_on_host(ids, public).to(self.net.device)
+        return self._info_on_host(ids, self.held, public).to(self.net.device)
 
-    def _info_on_host(self, ids: np.ndarray, public: bool = False) -> ClientInfo:
+    def _info_on_host(self, ids: np.ndarray, held: Holdings, public: bool = False) -> ClientInfo:
         fed = self.federation
-        lists = [fed.public.cpu().numpy() if public else fed.deal.client(int(i)) for i in ids]
+        lists = [fed.public.cpu().numpy() if public else held.deal.client(int(i)) for i in ids]
         sizes = np.array([len(samples) for samples in lists])
         index = np.zeros((len(ids), sizes.max()), np.int64)
         for row, samples in zip(index, lists, strict=True):
             row[: len(samples)] = samples
         valid = np.arange(index.shape[1]) < sizes[:, None]
         groups = len(fed.strata_names)
-        y = np.where(valid, self.labels[index], groups) + np.arange(len(ids))[:, None] * (groups + 1)
+        y = np.where(valid, held.strata[index], groups) + np.arange(len(ids))[:, None] * (groups + 1)
         counts = np.bincount(y.ravel(), minlength=len(ids) * (groups + 1)).reshape(len(ids), -1)[:, :-1]
         n = torch.from_numpy(sizes)
         steps = (n + self.config.batch - 1) // self.config.batch
         S, K = steps, steps * self.config.passes
         if self.config.steps is not None:
             S = K = torch.full_like(n, self.config.steps)
-        noise = fed.deal.noise
+        noise = held.deal.noise
         sigma = torch.zeros(len(ids)) if noise is None or public else torch.as_tensor(noise.sigma[ids])
         per_class, numbers, there = (torch.from_numpy(t) for t in (counts, index, valid))
         return ClientInfo(torch.from_numpy(ids), n, per_class, S, K, numbers, there, sigma)
@@ -176,25 +239,24 @@ class Simulation(Trainer):
 
     def _batches(self, t: int, ids: np.ndarray) -> tuple[ClientInfo, BatchPlan]:
         """Return some clients and their batches of round ``t``, in host memory; they may have been prepared."""
-        if self.prefetcher is not None and self.prepared[0] != t:
-            self.prepared = t, self.prefetcher.take(t)
-            if t < self.config.rounds:
-                self.prefetcher.start(t + 1)
         for group, info, batches in self.prepared[1] if self.prepared[0] == t else ():
             if np.array_equal(group, ids):
                 return info, batches
-        info = self._info_in_round(t, ids)
+        info = self._info_in_round(t, ids, self.held)
         return info, self.plan(info, t, 0)
 
-    def _info_in_round(self, t: int, ids: np.ndarray) -> ClientInfo:
+    def _info_in_round(self, t: int, ids: np.ndarray, held: Holdings) -> ClientInfo:
         """Return the facts about some clients in host memory, with the epochs that they train in round ``t``."""
-        info = self._info_on_host(ids)
+        info = self._info_on_host(ids, held)
         return info._replace(K=info.S * torch.from_numpy(draw_epochs(self.config, ids, t)))
 
-    def _upcoming(self, t: int) -> list[PreparedGroup]:
+    def _upcoming(self, t: int) -> PreparedRound:
         """Return the groups of the cohort that round ``t`` draws, with their batches."""
-        groups = [(ids, self._info_in_round(t, ids)) for ids in self.slices(draw(self.config, self.occupied, t))]
-        return [PreparedGroup(ids, info, self.plan(info, t, 0)) for ids, info in groups]
+        drawn = draw(self.config, self.occupied, t)
+        samples = None if self.buffer is None else self.federation.make_clients(drawn)
+        held = self.held if samples is None else self._holdings(samples)
+        groups = [(ids, self._info_in_round(t, ids, held)) for ids in self._groups(drawn, held)]
+        return PreparedRound([PreparedGroup(ids, info, self.plan(info, t, 0)) for ids, info in groups], samples)
 
     def plan(self, info: ClientInfo, t: int, trip: int, epochs: int | None = None) -> BatchPlan:
         """Return the batches of some clients in round ``t``.
@@ -231,9 +293,23 @@ def own_model(net: Net, served: Tensor, state: Tensors) -> tuple[Net, Tensor]:
     return net.with_stats(stats), torch.scatter(served, 0, net.kept, state["own"])
 
 
-def cohort_shape(config: Config, federation: Federation, trip: Trip | None = None) -> CohortShape:
-    """Return the shape that every cohort of local training, or of a further trip, fits into."""
-    sizes = np.array([len(federation.public)]) if trip and trip.public else federation.deal.sizes
+def cohort_shape(
+    config: Config, federation: Federation, trip: Trip | None = None, largest: int | None = None
+) -> CohortShape:
+    """Return the shape that every cohort of local training, or of a further trip, fits into.
+
+    Args:
+        config: The run.
+        federation: The clients and their data.
+        trip: The further trip, if it is one.
+        largest: The most samples of any client that is made on demand so far; the others may have fewer.
+
+    Returns:
+        The shape.
+    """
+    sizes = federation.deal.sizes if federation.on_demand is None else np.array([1, largest or len(federation.data.y)])
+    if trip and trip.public:
+        sizes = np.array([len(federation.public)])
     steps = -(-sizes[sizes > 0] // config.batch)
     if config.steps is not None and trip is None:
         steps = np.array([config.steps])

@@ -121,6 +121,12 @@ def test_memory_of_a_slice_is_measured():
     assert scaling.peak(4) >= 0
 
 
+def test_rounds_of_very_many_clients_are_measured():
+    seconds, megabytes = scaling.rounds_on_demand("scaffold", "disk", 10**7, cohort=3)
+    assert seconds > 0
+    assert megabytes > 0
+
+
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     ("args", "message"),

@@ -207,5 +207,18 @@ def test_nodes_with_their_own_data_need_a_number():
         assert fed.weight.tolist() == [1, 4]
 
 
+def test_clients_made_on_demand_need_a_number():
+    data = holdfast.from_clients(lambda i: (X[i::4], BINARY[i::4]), test=(X, BINARY), clients=4, classes=["no", "yes"])
+    fed = holdfast.federate(data)
+    why = "balanced needs the samples of every client, but those of clients are made on demand:"
+    with raises_exactly(f"class_weights {why} leave it out"):
+        with_loss_weights(fed, "balanced", None)
+    with raises_exactly(f"pos_weight {why} give a number"):
+        with_loss_weights(fed, "none", "balanced")
+    summary = holdfast.run("fedavg", fed, "linear", rounds=1, pos_weight=3.0).summary
+    assert summary["floor"] == {}
+    assert summary["final_scores"]["recall"] is not None
+
+
 def test_without_settings_there_are_no_weights():
     assert with_loss_weights(federation(CLASSES), "none", None).weight is None

@@ -39,7 +39,8 @@ def test_next_character_windows_are_those_of_a_loop() -> None:
     assert data.task.name == "classification"
     kept = {name: text[: len(text) - int(len(text) / 4 + 0.5)] for name, text in TEXTS.items()}
     known = ["<unknown>", *sorted({c for text in kept.values() for c in text})]
-    assert data.classes == tuple(known)
+    assert data.vocabulary == Vocabulary(tuple(known), True)
+    assert data.classes == tuple("space" if c == " " else c for c in known)
     assert data.clients == ("Hamlet", "Ophelia", "Yorick")
     train = [(x, y, i) for i, t in enumerate(kept.values()) for x, y in by_hand(t, 5, known)]
     test = [(x, y, i) for i, n in enumerate(TEXTS) for x, y in by_hand(TEXTS[n][len(kept[n]) :], 5, known)]
@@ -163,7 +164,7 @@ def test_files_are_clients(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_bytes(("\ufeff" + "only \u00e9\r\n" * 9).encode())
     alone = from_text(str(tmp_path / "one.txt"), length=3)
     assert alone.clients == ("one",)
-    assert set(alone.classes[1:]) == {*"only \u00e9\n"}, "no byte order mark, and one kind of line end"
+    assert set(alone.classes[1:]) == {*"only\u00e9", "space", "\\n"}, "no byte order mark, and one kind of line end"
 
 
 def test_a_test_folder_is_the_test_text(tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.datasets import load_digits
 
-from holdfast import run
+from holdfast import load_run, run
 from holdfast.flower import certificates
 from holdfast.flower.local_cluster import ClusterOptions, LinkSecurity, LocalCluster, deploy
 from holdfast.flower.processes import ancestors
@@ -103,6 +104,21 @@ def test_two_trips_over_tls_with_keys_and_intruders_refused(work):
     assert all(codes.values()), codes  # each ended by itself, with an error
     same(history(out), run("fnr(epochs=1)", engine="loop", **SMALL | how).history)
     assert json.loads((out / "summary.json").read_text())["failed_updates"] == 0
+
+
+def test_a_table_of_hospitals(work):
+    """Every node reads the table and trains its own hospital; the model takes raw rows, as in a simulation."""
+    rows = [
+        f"{20 + i % 50},{'fm'[i % 2]},{('Ulm', 'Köln')[i % 3 > 0]},{'yes' if i % 50 > 20 else 'no'}" for i in range(90)
+    ]
+    table = work / "patients.csv"
+    table.write_text("\n".join(["age,sex,hospital,ill", *rows, ""]), encoding="utf-8")
+    how = {"data": f"csv('{table}', label='ill', client='hospital')", "split": "given", "rounds": 1}
+    deploy(settings("fedavg", **how) | {"timeout": 120.0}, ClusterOptions(work / "run", 2))
+    wanted = run("fedavg", engine="loop", **SMALL | how)
+    same(history(work / "run"), wanted.history)
+    frame = pandas.DataFrame({"sex": ["m", "f"], "age": [70, 20]})
+    np.testing.assert_allclose(load_run(work / "run").predict_proba(frame), wanted.predict_proba(frame), atol=1e-5)
 
 
 def test_a_node_killed_in_mid_round_and_the_server_killed_between_rounds(work):

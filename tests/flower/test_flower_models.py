@@ -196,7 +196,9 @@ def taken(x: Any, at: Any) -> Any:
     return tuple(t[at] for t in x) if isinstance(x, tuple) else x[at]
 
 
-def of_nodes(method: str, model: Callable[[], nn.Module], x: Any, y: Tensor, **settings: Any) -> holdfast.Result:
+def of_nodes(
+    method: str, model: Callable[[], nn.Module], x: Any, y: Tensor, normalise: str = "off", **settings: Any
+) -> holdfast.Result:
     """A run on nodes that bring their own samples; the server tests on all of them."""
     bounds = np.cumsum([0, *SIZES])
 
@@ -208,7 +210,7 @@ def of_nodes(method: str, model: Callable[[], nn.Module], x: Any, y: Tensor, **s
     grid = MemoryGrid({**values, "method": method}, 4)
     grid.app = client_app(data, model=model, classes=CLASSES)
     config = Config(**values, method=method)
-    federation = server_federation((x, y), None, config, CLASSES)
+    federation = server_federation((x, y), None, config, CLASSES, normalise)
     return serve(grid, config, {**DEPLOYED, **values, "method": method}, federation, model)
 
 
@@ -266,7 +268,7 @@ def test_samples_of_a_node_that_differ_are_refused():
 def test_local_layers_need_test_data_on_the_nodes():
     x, y = samples("batchnorm")
     with raises_exactly(
-        "with batchnorm local every client's model is scored on test data, which nodes with data of their own do not "
-        "have: use --batchnorm average or frozen"
+        "with batchnorm local every client's model is scored on its own test samples where nodes bring their own data: "
+        "add --client-eval"
     ):
         of_nodes("fedavg", lambda: build("batchnorm"), x, y, batchnorm="local")

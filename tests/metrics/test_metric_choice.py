@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import holdfast
 from helpers.commands import call, good
@@ -100,7 +99,8 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch):
         read_metric("r2", Regression())
     assert [m.name for m in every_metric(Regression())] == ["rmse", "loss", "mae"]
     result = holdfast.run("fedavg", RARE, **SETTINGS)
-    assert result.summary["final_scores"].keys() == {"accuracy", "log_loss", "loss"}
+    found = result.summary["final_scores"].keys()
+    assert found & FITS[Classification()].split() == {"accuracy", "log_loss", "loss"}
 
 
 def test_every_evaluation_has_the_loss_the_tasks_own_and_the_chosen_one():
@@ -290,16 +290,40 @@ def test_the_command_line():
     assert said.startswith("holdfast: unknown function 'missing' in ")
 
 
+HALF = """\
+from dataclasses import dataclass
+
+import holdfast
+
+
+@dataclass(frozen=True)
+class Half(holdfast.Metric):
+    name = "NAME"
+    tasks = ("class",)
+
+    def compute(self, p):
+        return float(p.hit.mean()) / 2
+"""
+
+
 def test_a_metric_of_ones_own_as_a_class():
-    class Half(metrics()["accuracy"]):
-        name = "toy-half"
+    Path("half.py").write_text(HALF.replace("NAME", "toy-half"))
+    result = holdfast.run("fedavg", RARE, metric="toy-half", imports="half.py", **SETTINGS)
+    assert result.summary["final"] == result.history[-1].test_accuracy / 2
+    Path("same.py").write_text(HALF.replace("NAME", "accuracy"))
+    taken = "same.py defines a metric called accuracy, which is one of the library: rename it"
+    with raises_exactly(f"{Path.cwd()}/{taken}"):
+        holdfast.run("fedavg", RARE, imports="same.py", **SETTINGS)
+    metrics()["toy-half"].name = ""  # so that other tests do not find it
 
-        def compute(self, p):
-            return super().compute(p) / 2
 
-    try:
-        result = holdfast.run("fedavg", RARE, metric="toy-half", **SETTINGS)
-        assert result.summary["final"] == result.history[-1].test_accuracy / 2
-    finally:
-        Half.name = ""  # so that other tests do not find it
-        assert torch.is_tensor(result.w)
+def test_a_comparison_in_several_processes_needs_a_file():
+    with raises_exactly("a metric from Python needs jobs=1; with more, put it in a file: metric='costs.py:cost'"):
+        holdfast.compare(["fedavg"], metric=cost, jobs=2)
+
+
+def test_a_comparison_goes_by_a_function():
+    outcome = holdfast.compare(["fedavg"], "digits", "linear", seeds=1, rounds=1, metric=cost, out="study", clients=4)
+    summary = json.loads(next(Path("study").rglob("summary.json")).read_text())
+    assert outcome.finished
+    assert summary["metric"] == "cost"

@@ -123,7 +123,7 @@ def test_the_card_says_what_the_model_is(result: holdfast.Result):
         "best accuracy": f"{s['best']:.4f}",
         "test loss": f"{result.score.loss:.4f}",
         "inputs": "uint8 [n, 3, 8, 8]",
-        "normalisation": "mean and standard deviation per channel or feature, in `model.json`",
+        "normalisation": "federated: mean and standard deviation per channel or feature, in `model.json`",
         "classes": "3: ape, bee, cat",
         "device": s["device"],
         "date": s["date"],

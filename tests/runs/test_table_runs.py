@@ -191,12 +191,30 @@ def test_codes_reach_an_embedding(frame: pd.DataFrame, engine: str) -> None:
     assert found["codes"][:, 1].tolist() == ward.tolist()
 
 
-def test_numbers_and_several_labels_are_predicted(frame: pd.DataFrame) -> None:
-    data = holdfast.from_dataframe(frame, "age", client="hospital", test="part", drop="outcome")
-    result = holdfast.run("fedavg", holdfast.federate(data, "given", 3), "linear", rounds=2, steps=2)
-    assert result.facts.classes == ["age"]
-    labels = frame.assign(ill=frame.outcome == "ill").drop(columns="outcome")
-    data = holdfast.from_dataframe(labels, ["ill", "smoker"], client="hospital", test="part")
-    assert data.task.name == "multilabel"
-    result = holdfast.run("fedavg", holdfast.federate(data, "given", 3), "linear", rounds=2, steps=2)
-    assert result.facts.classes == ["ill", "smoker"]
+def test_numbers_to_predict(frame: pd.DataFrame) -> None:
+    """The answers are those of the linear model by hand, in the unit of the data."""
+    data = "csv('patients.csv', label=age, client=hospital, test=part, drop=[outcome, ward])"
+    good("run", "fedavg", "--data", data, *SMALL, "--rounds", "3", "--out", "run")
+    result = holdfast.load_run("run")
+    train = frame[frame.part == "train"]
+    x, own = (by_hand(rows, train)[:, 1:6] for rows in (frame, train))
+    state = {name: t.double().numpy() for name, t in result.state_dict().items()}
+    outputs = (x - own.mean(0)) / own.std(0) @ state["head.weight"].T + state["head.bias"]
+    wanted = outputs * train.age.std(ddof=0) + train.age.mean()
+    np.testing.assert_allclose(result.predict(frame), wanted, rtol=1e-4)
+    head, *rows = list(csv.reader(io.StringIO(good("predict", "run", "--data", "patients.csv").out)))
+    assert head == ["sample", "age"]
+    np.testing.assert_allclose([float(row[1]) for row in rows], wanted[:, 0], rtol=1e-4)
+
+
+def test_several_labels(frame: pd.DataFrame) -> None:
+    frame.assign(ill=frame.outcome == "ill").drop(columns="outcome").to_csv("patients.csv", index=False)
+    data = "csv('patients.csv', label=[ill, smoker], client=hospital, test=part)"
+    good("run", "fedavg", "--data", data, *SMALL, "--rounds", "3", "--out", "run")
+    result = holdfast.load_run("run")
+    assert (result.task.name, result.classes) == ("multilabel", ("ill", "smoker"))
+    head, *rows = list(csv.reader(io.StringIO(good("predict", "run", "--data", "patients.csv").out)))
+    assert head == ["sample", "labels", "ill", "smoker"]
+    chosen = result.predict(frame)
+    assert [row[1] for row in rows] == [" ".join(np.array(result.classes)[row > 0]) for row in chosen]
+    assert {row[1] for row in rows} > {"", "ill"}

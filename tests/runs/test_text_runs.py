@@ -169,7 +169,8 @@ def test_the_command_line_from_a_folder_of_texts_to_predictions(predict: str) ->
     lines = [json.loads(line) for line in Path("run/history.jsonl").read_text().splitlines()]
     assert [("perplexity" in line["test"]) for line in lines] == [predict == "next-token"] * 2
     facts = json.loads(Path("run/model.json").read_text())
-    assert facts["classes"] == facts["tokens"]
+    assert facts["classes"][:3] == ["<unknown>", "\\n", "space"]
+    assert facts["tokens"][:3] == ["<unknown>", "\n", " "]
     assert facts["characters"] is True
     Path("new.txt").write_text("to be or not to be or not\n\nmy lord\n")
     shown = CliRunner().invoke(predict_command, ["run", "--data", "new.txt"])
@@ -178,7 +179,9 @@ def test_the_command_line_from_a_folder_of_texts_to_predictions(predict: str) ->
     expected = result.predict(["to be or not to be or not", "my lord"])
     table = list(csv.reader(io.StringIO(shown.output)))
     assert table[0] == ["sample", "class", *result.classes]
-    assert [row[1] for row in table[1:]] == expected.tolist()
+    shown_as = dict(zip(facts["tokens"], facts["classes"], strict=True))
+    assert [row[1] for row in table[1:]] == [shown_as[token] for token in expected]
+    assert str(result).count("\n") == 3, "no line is broken by the name of a class"
     np.testing.assert_allclose(
         [[float(p) for p in row[2:]] for row in table[1:]],
         result.predict_proba(["to be or not to be or not", "my lord"]),
@@ -221,4 +224,4 @@ def test_the_exported_model_takes_tokens(predict: str) -> None:
     program = torch.export.load("out/model.pt2").module()
     x = federation.data.test_x[:3]
     np.testing.assert_allclose(program(x).softmax(-1).detach().numpy(), result.predict_proba(x), atol=1e-5)
-    assert json.loads(Path("out/model.json").read_text())["tokens"] == list(federation.data.classes)
+    assert json.loads(Path("out/model.json").read_text())["tokens"] == list(federation.data.vocabulary.tokens)

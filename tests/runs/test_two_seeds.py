@@ -91,6 +91,14 @@ def test_the_command_of_a_run_repeats_it() -> None:
     digits = holdfast.load("digits")
     holdfast.run("fedavg", holdfast.federate(digits, seed=7), out="python", **SHORT)
     assert facts(repeated("python")) == facts("python")
+    more = holdfast.federate(
+        holdfast.load("digits(normalise=off)"), "iid", 6, 5, public=0.1, augment="flip(0.5)", validation=0.2
+    )
+    holdfast.run("feddf(steps=3)", more, out="more", **SHORT)
+    assert {key: config("more")[key] for key in ("data", "public", "augment", "validation", "split_seed")} == {
+        "data": "digits(normalise=off)", "public": 0.1, "augment": "flip(0.5)", "validation": 0.2, "split_seed": 5,
+    }  # fmt: skip
+    assert facts(repeated("more")) == facts("more")
     good("run", "scaffold", *TINY, "--split-seed", "3", "--seed", "1", "--out", "flags")
     assert config("flags")["split_seed"] == 3
     assert facts(repeated("flags")) == facts("flags")

@@ -197,7 +197,7 @@ def test_prefetched_batches_are_the_same():
     simulation = made[0]
     for t in (1, 2, 3):
         simulation.config = simulation.config.changed(cohort=None, participation=1.0)
-        (prepared,) = simulation._upcoming(t)
+        (prepared,) = simulation._upcoming(t).groups
         info, batches = simulation._batches(t, ids)
         assert np.array_equal(prepared.ids, ids)
         assert torch.equal(prepared.info.K, info.K)

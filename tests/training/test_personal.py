@@ -119,16 +119,16 @@ def test_classes_without_test_samples(engine):
 def test_the_first_clients():
     simulation, summary = played(personal=8, lr=2.0)
     own, plain = scores(simulation.server.w, 8, True, 1.0, SETTINGS["batch"], t=3)
-    some = personalise(simulation, TUNED["head"], limit=3)
+    some = personalise(simulation, TUNED["head"], limit=3).figures
     assert some["personal_accuracy"] == pytest.approx(sum(own[:3]) / 3)
     assert some["global_on_mix"] == pytest.approx(sum(plain[:3]) / 3)
-    assert personalise(simulation, TUNED["head"]) == {key: summary[key] for key in KEYS}
+    assert personalise(simulation, TUNED["head"]).figures == {key: summary[key] for key in KEYS}
 
 
 def test_a_copy_that_is_not_finite_scores_nothing():
     simulation, _ = played()
     simulation.config = simulation.config.changed(personal=3, lr=1e300)
-    found = personalise(simulation, Method((Decay(1.0),)))
+    found = personalise(simulation, Method((Decay(1.0),))).figures
     assert found["personal_accuracy"] == 0
     assert found["global_on_mix"] > 0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from holdfast.core.params import param
+from holdfast.data.cache import cached
 from holdfast.data.dataset import DataSet
 from holdfast.data.formats.leaf_json import leaf_files
 from holdfast.data.source import Source
@@ -38,6 +39,10 @@ class Leaf(Source):
 
     def load(self, data_dir: Path) -> DataSet:
         root = self.place(data_dir)
-        for part in ("train", "test"):
-            leaf_files(root, part)  # both are there before the first one is read
-        return from_leaf(root, images=self.images or None, size=self.size, length=self.length or None, words=self.words)
+        files = leaf_files(root, "train") + leaf_files(root, "test")
+        # Images may change without the JSON files that name them.
+        return self._read(root) if self.images else cached(str(self), files, lambda: self._read(root))
+
+    def _read(self, root: Path) -> DataSet:
+        images, length = self.images or None, self.length or None
+        return from_leaf(root, images=images, size=self.size, length=length, words=self.words)

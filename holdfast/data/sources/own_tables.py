@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from holdfast.core.params import param
 from holdfast.data.dataset import DataSet
 from holdfast.data.decide_encoding import CHOICES
-from holdfast.data.source import Source
+from holdfast.data.normalisation import FEDERATED
+from holdfast.data.source import Source, normalise_param
 from holdfast.data.user_tables import from_csv, from_parquet
 
 
@@ -27,6 +28,7 @@ class TableSource(Source):
     categories: str = param("onehot", "a number per value, or codes for an embedding", choices=CHOICES["categories"])
     empty: str = param("mean", "what a missing input is", choices=CHOICES["empty"])
     unseen: str = param("other", "what a category is that no training row has", choices=CHOICES["unseen"])
+    normalise: str = normalise_param(FEDERATED)
     task: str | None = param(None, "the task, if it cannot be told from the labels")
     share: float = param(0.2, "share of every class to hold out if there are no test samples", above=0, below=1)
 

@@ -1,0 +1,381 @@
+"""Scores and statistics over the network: clients' own test samples, validation, sums of nodes' own data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Message
+from torch import Tensor, nn
+
+import holdfast
+from helpers.exact_errors import raises_exactly
+from helpers.flower_toys import MemoryGrid, Trouble, changed
+from holdfast.flower.app import client_app, serve
+from holdfast.flower.messages import SCORE, SUMS, TRAIN
+from holdfast.flower.node_data import Outputs, node_federation, server_federation
+from holdfast.method.config import Config
+
+SIZES = (30, 12, 21, 9)
+SETTINGS: dict[str, Any] = {
+    "clients": 4, "cohort": 3, "epochs": 2, "rounds": 3, "batch": 8, "lr": 0.1, "precision": "fp64", "device": "cpu",
+}  # fmt: skip
+DEPLOYED = {"nodes": 4, "patience": 1.0, "timeout": 0.3}
+OWNERS = np.repeat(np.arange(4), SIZES)
+
+
+def same(request: Message, reply: Message) -> Message:
+    return reply
+
+
+def rows(seed: int = 0) -> np.ndarray:
+    """Features of very different sizes."""
+    return np.random.default_rng(seed).normal(size=(len(OWNERS), 4)) * [1, 100, 0.01, 5] + [0, 1e4, 3, -2]
+
+
+def targets(task: str, x: np.ndarray) -> np.ndarray:
+    z = (x - x.mean(0)) / x.std(0)
+    if task == "regression":
+        return 300 + 40 * (z @ np.array([1.0, -2.0, 0.5, 3.0]))
+    if task == "multilabel":
+        return (z @ np.array([[1.0, 0.5], [-2.0, 0.0], [0.5, 1.0], [0.0, 3.0]]) > 0).astype(float)
+    return (z[:, 0] - z[:, 1] > 0).astype(int) + (z[:, 2] > 1)
+
+
+class Grid:
+    """Nodes that bring their own samples, and the run on them."""
+
+    def __init__(
+        self, x: Any, y: Any, classes: Outputs = None, trouble: Trouble = same, test: Any = None, **settings: Any
+    ) -> None:
+        self.x, self.y, self.classes = x, y, classes
+        self.values = {**SETTINGS, "model": "linear", "method": "fedavg", **settings}
+        self.grid = MemoryGrid(self.values, 4, trouble)
+        self.model: Callable[[], nn.Module] | None = self.values.pop("module", None)
+        self.grid.settings = self.values
+        self.grid.app = client_app(self.read, test=test, classes=classes, model=self.model)
+        for context in self.grid.contexts.values():
+            context.run_config = dict(self.values)
+
+    def read(self, client: int, node: object) -> tuple[Any, Any]:
+        return self.x[client == OWNERS], self.y[client == OWNERS]
+
+    def run(self, normalise: str = "federated", **more: Any) -> holdfast.Result:
+        config = Config(**self.values)
+        federation = server_federation((self.x, self.y), None, config, self.classes, normalise)
+        return serve(self.grid, config, {**DEPLOYED, **self.values, **more}, federation, self.model)
+
+    def requests(self, kind: str) -> list[Message]:
+        return [m for m in self.grid.sent if m.metadata.message_type == kind]
+
+
+def simulated(x: Any, y: Any, classes: Any = None, **settings: Any) -> holdfast.Result:
+    """The same run in simulation: the clients' samples are dealt as the nodes hold them."""
+    values = {**SETTINGS, "model": "linear", **settings}
+    share = values.pop("client_test", Config().client_test)
+    held = {"client_test": share if values.pop("client_eval", False) else 0, "validation": values.pop("validation", 0)}
+    values.pop("clients")
+    module, options = values.pop("module", None), {"normalise": values.pop("normalise", True)}
+    data = holdfast.from_arrays(x, y, x, y, groups=OWNERS, classes=classes, task=values.pop("task", None), **options)
+    fed = holdfast.federate(data, "given", **held)
+    method = values.pop("method", "fedavg")
+    if module is not None:
+        values["model"] = module
+    return holdfast.run(method, fed, engine="loop", **values)
+
+
+def assert_same(found: holdfast.Result, expected: holdfast.Result, tolerance: float = 1e-9) -> None:
+    for a, b in zip(found.history, expected.history, strict=True):
+        assert (a.cohort, a.failed) == (b.cohort, {})
+        assert a.train_loss == pytest.approx(b.train_loss, rel=tolerance)
+        for kind in ("test", "validation", "clients"):
+            assert getattr(a, kind) == pytest.approx(getattr(b, kind), rel=tolerance)
+    torch.testing.assert_close(found.w, expected.w, rtol=tolerance, atol=tolerance)
+    if expected.table is not None:
+        assert found.table is not None
+        assert [(r.samples, pytest.approx(r.score, rel=tolerance)) for r in expected.table.rows] == [
+            (r.samples, r.score) for r in found.table.rows
+        ]
+
+
+# -- data sets by name -----------------------------------------------------------------------------------------------
+def test_clients_of_a_named_data_set_are_scored_as_in_simulation():
+    settings = {
+        **SETTINGS, "data": "digits", "split": "dirichlet(0.5)", "model": "linear", "method": "scaffold", "batch": 64,
+        "client_eval": True, "validation": 0.1,
+    }  # fmt: skip
+    grid = MemoryGrid(settings, 4)
+    found = serve(grid, Config(**settings), {**DEPLOYED, **settings})
+    values = {k: v for k, v in settings.items() if k != "method"}
+    assert_same(found, holdfast.run("scaffold", engine="loop", **values))
+    assert {m.content["numbers"]["purpose"] for m in grid.sent if m.metadata.message_type == SCORE} == {"client_test"}
+    for request in grid.sent:  # no sample, no prediction, no label: numbers of a client, and that is all
+        assert set(request.content) <= {"numbers", "model", "messages", "public"}
+
+
+def test_a_reply_holds_scores_and_counts_alone():
+    seen: list[Message] = []
+
+    def listen(request: Message, reply: Message) -> Message:
+        seen.extend([reply] if request.metadata.message_type == SCORE else [])
+        return reply
+
+    Grid(rows(), targets("", rows()), 3, listen, client_eval=True, rounds=1).run()
+    assert len(seen) == 4
+    for reply in seen:
+        names = {name.partition("/")[2]: array.numpy().size for name, array in reply.content["arrays"].items()}
+        assert names == {"values": 2, "samples": 1, "items": 1}
+
+
+# -- nodes' own data -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
+def test_own_data_of_every_task_as_in_simulation(task: str, tmp_path: Path):
+    """Inputs and targets are scaled by sums of all nodes, as in one place; clients and validation are scored."""
+    x = rows()
+    y = targets(task, x)
+    classes = 3 if task == "classification" else None
+    settings = {"client_eval": True, "client_test": 0.3, "validation": 0.2}
+    grid = Grid(x, y, classes, task=task, **settings)
+    found = grid.run(out=str(tmp_path / "run"))
+    names = ["a", "b", "c"] if task == "classification" else None
+    expected = simulated(x, y, names, task=task, **settings)
+    assert_same(found, expected)
+    assert len(grid.requests(SUMS)) == 4  # once
+    train = np.concatenate([expected_rows(i, expected) for i in range(4)])
+    assert found.facts.mean == pytest.approx(x.astype(np.float32)[train].astype(float).mean(0), rel=1e-12)
+    assert found.facts.std == pytest.approx(x.astype(np.float32)[train].astype(float).std(0), rel=1e-9)
+    stored = holdfast.load_run(tmp_path / "run")
+    np.testing.assert_allclose(stored.predict(x), expected.predict(x), rtol=1e-5)
+    assert stored.client_scores() == found.client_scores()
+
+
+def expected_rows(client: int, result: holdfast.Result) -> np.ndarray:
+    """The samples that a client trains on, found by the rule for held-out samples alone."""
+    config = result.config
+    numbers = np.arange(len(OWNERS), dtype=float)[:, None]
+    data = holdfast.from_arrays(numbers, OWNERS % 2, [[0.0]], [0], groups=OWNERS, normalise=False)
+    fed = holdfast.federate(data, "given", client_test=config.client_test, validation=config.validation)
+    return fed.data.x[fed.deal.client(client), 0].long().numpy()
+
+
+def test_next_tokens_of_own_data_as_in_simulation():
+    draw = np.random.default_rng(0)
+    x = draw.integers(0, 5, (len(OWNERS), 6))
+    y = np.roll(x, -1, 1)
+    y[:, -1] = -100
+    y[::3, 2:] = -100
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(5, 4), nn.Linear(4, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.embed(x))
+
+    def module() -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return Network()
+
+    settings = {"task": "next-token", "client_eval": True, "validation": 0.2, "module": module}
+    grid = Grid(x, y, 5, **settings)
+    assert_same(grid.run(), simulated(x, y, list("abcde"), **settings))
+    assert grid.requests(SUMS) == []  # tokens are not scaled
+
+
+def test_nodes_may_bring_test_samples():
+    x, y = rows(), targets("", rows())
+    more_x, more_y = rows(1), targets("", rows(1))
+
+    def test(client: int, node: object) -> tuple[Any, Any]:
+        own = np.flatnonzero(client == OWNERS)[: 3 + client]
+        return more_x[own], more_y[own]
+
+    grid = Grid(x, y, 3, test=test, client_eval=True)
+    found = grid.run()
+    weight, bias = (t.numpy() for t in found.state_dict().values())
+    mean, std = x.astype(np.float32).astype(float).mean(0), x.astype(np.float32).astype(float).std(0)
+    for i in range(4):  # all training samples are trained on, and the test samples enter no statistic
+        held_x, held_y = test(i, None)
+        hits = ((held_x.astype(np.float32) - mean) / std @ weight.T + bias).argmax(1) == held_y
+        row = found.client_scores()[str(i)]
+        assert (row.samples, row.score) == (3 + i, pytest.approx(hits.mean()))
+    assert_same(Grid(x, y, 3).run(), simulated(x, y, ["a", "b", "c"]))
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.norm(self.first(x))))
+
+
+def normed() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Normed()
+
+
+def test_local_layers_of_own_data_are_scored_at_their_clients():
+    x, y = rows(), targets("", rows())
+    settings = {"client_eval": True, "validation": 0.2, "batchnorm": "local", "module": normed}
+    assert_same(Grid(x, y, 3, **settings).run(), simulated(x, y, ["a", "b", "c"], **settings))
+
+
+@pytest.mark.parametrize("mode", ["average", "frozen"])
+def test_statistics_of_batchnorm_travel_with_the_model_that_is_scored(mode: str):
+    x, y = rows(), targets("", rows())
+    settings = {"client_eval": True, "batchnorm": mode, "module": normed}
+    assert_same(Grid(x, y, 3, **settings).run(), simulated(x, y, ["a", "b", "c"], **settings))
+
+
+def test_a_run_on_nodes_stops_by_their_validation_data():
+    x, y = rows(), targets("", rows())
+    settings = {"validation": 0.3, "rounds": 30, "stop_after": 2, "lr": 2.0}
+    found, expected = Grid(x, y, 3, **settings).run(), simulated(x, y, ["a", "b", "c"], **settings)
+    assert found.summary["stopped_early"]
+    assert len(found.history) < 30
+    assert len(found.history) == len(expected.history)
+    assert found.summary["best_round"] == expected.summary["best_round"]
+    assert found.summary["chosen_on"] == "validation"
+
+
+# -- scales ----------------------------------------------------------------------------------------------------------
+def test_a_resumed_run_keeps_the_scales_it_was_started_with(tmp_path: Path):
+    x = rows()
+    y = targets("regression", x)
+    settings = {"task": "regression", "client_eval": True}
+    whole = Grid(x, y, **settings).run(out=str(tmp_path / "whole"))
+    asked = Grid(x, y, **settings)
+    config = Config(**asked.values)
+    federation = server_federation((x, y), None, config)
+    more = {**DEPLOYED, **asked.values, "out": str(tmp_path / "parts")}
+    serve(asked.grid, config, more, federation, stop=lambda: True)
+    asked.grid.sent.clear()
+    resumed = serve(asked.grid, config, {**more, "resume": True}, federation)
+    assert asked.requests(SUMS) == []
+    assert len(resumed.history) == 3
+    torch.testing.assert_close(resumed.w, whole.w, rtol=0, atol=0)
+    assert resumed.history[-1].clients == whole.history[-1].clients
+    assert resumed.facts == whole.facts
+
+
+def test_published_scales_reach_the_nodes_and_off_sends_none():
+    x, y = rows(), targets("", rows())
+    config = Config(**SETTINGS, model="linear", method="fedavg")
+    mean, std = x.mean(0).tolist(), x.std(0).tolist()
+    grid = Grid(x, y, 3)
+    federation = server_federation((x, y), None, config, 3, "published", (mean, std))
+    found = serve(grid.grid, config, {**DEPLOYED, **grid.values}, federation)
+    data = holdfast.from_arrays(x, y, x, y, groups=OWNERS, classes=["a", "b", "c"], mean=mean, std=std)
+    values = {k: v for k, v in SETTINGS.items() if k != "clients"}
+    assert_same(found, holdfast.run("fedavg", holdfast.federate(data), engine="loop", model="linear", **values))
+    assert grid.requests(SUMS) == []
+    assert all("scales" in m.content for m in grid.requests(TRAIN))
+    plain = Grid(x / 1e4, y, 3)
+    assert_same(plain.run("off"), simulated(x / 1e4, y, ["a", "b", "c"], normalise=False))
+    assert plain.requests(SUMS) == []
+    assert not any("scales" in m.content for m in plain.requests(TRAIN))
+
+
+def test_a_node_that_joins_later_uses_the_same_scales():
+    x, y = rows(), targets("", rows())
+    grid = Grid(x, y, 3)
+    trains = 0
+
+    def restart(request: Message, reply: Message) -> Message:
+        nonlocal trains
+        trains += request.metadata.message_type == TRAIN
+        if trains == 3:
+            trains += 1
+            for partition in range(4):
+                grid.grid.stop(partition)
+                grid.grid.start(partition)
+        return reply
+
+    grid.grid.trouble = restart
+    assert_same(grid.run(), simulated(x, y, ["a", "b", "c"]))
+
+
+# -- replies that cannot be true -------------------------------------------------------------------------------------
+def spoilt(kind: str, name: str, value: float) -> Trouble:
+    def trouble(request: Message, reply: Message) -> Message:
+        if request.metadata.message_type != kind or 1 not in request.content["numbers"]["clients"]:
+            return reply
+        return changed(reply, **{f"1/{name}": np.full_like(reply.content["arrays"][f"1/{name}"].numpy(), value)})
+
+    return trouble
+
+
+@pytest.mark.parametrize(("name", "value"), [("values", 1.5), ("values", -0.1), ("samples", -3), ("items", 2**60)])
+def test_impossible_scores_are_left_out(name: str, value: float, caplog: pytest.LogCaptureFixture):
+    x, y = rows(), targets("", rows())
+    found = Grid(x, y, 3, spoilt(SCORE, name, value), client_eval=True, rounds=1).run()
+    assert caplog.messages == ["1 of 4 clients have no score: client 1: refused: its score is not possible"]
+    assert list(found.client_scores()) == ["0", "2", "3"]
+    assert found.history[0].clients["scored"] == 3
+    assert found.history[0].failed == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("inputs/n", -1.0), ("inputs/n", 0.5), ("inputs/shift", np.inf), ("inputs/rest", np.nan),
+        ("inputs/squares", -1.0),
+    ],
+)  # fmt: skip
+def test_impossible_sums_are_left_out(name: str, value: float, caplog: pytest.LogCaptureFixture):
+    x, y = rows(), targets("", rows())
+    found = Grid(x, y, 3, spoilt(SUMS, name, value), rounds=1).run()
+    assert caplog.messages == ["1 of 4 clients are not in the statistics: client 1: refused: its sums are not possible"]
+    others = x.astype(np.float32).astype(float)[OWNERS != 1]
+    assert found.facts.mean == pytest.approx(others.mean(0), rel=1e-12)
+
+
+def test_a_node_with_data_for_another_task_is_refused(caplog: pytest.LogCaptureFixture):
+    x = rows()
+    y = targets("", x)
+    grid = Grid(x, y, 3, rounds=1)
+    real = grid.read
+
+    def read(client: int, node: object) -> tuple[Any, Any]:
+        own, labels = real(client, node)
+        return (own, labels + 0.5) if client == 1 else (own, labels)
+
+    grid.grid.app = client_app(read, classes=3)
+    found = grid.run()
+    assert "node 1002 is refused: its data is for regression, the server's for classification" in caplog.messages
+    assert found.history[0].failed.keys() <= {1}
+
+
+def test_mistakes_in_own_data_are_named():
+    config = Config(**SETTINGS)
+    x, y = rows(), targets("", rows())
+    with raises_exactly(
+        "client_app and server_app do not know the number of classes of your own data: set it with classes="
+    ):
+        node_federation({0: (x, y)}, config)
+    with raises_exactly(
+        "client_app and server_app do not know the number of tokens of your own data: set it with classes="
+    ):
+        node_federation({0: (x.astype(int), x.astype(int))}, Config(**SETTINGS, task="next-token"))
+    with raises_exactly(
+        "normalise must be federated, published or off where nodes bring their own data, not pooled; use one of them"
+    ):
+        server_federation((x, y), None, config, 3, "pooled")
+    with raises_exactly(
+        "normalise=published needs mean and std with 4 numbers each, one per channel or feature, with std above 0; "
+        "give both"
+    ):
+        server_federation((x, y), None, config, 3, "published", ([0.0], [1.0]))
+    with raises_exactly("mean and std are given, but normalise is federated; use normalise=published"):
+        server_federation((x, y), None, config, 3, "federated", ([0.0] * 4, [1.0] * 4))
+    with raises_exactly("test samples of client 0: 72 samples have 71 labels: return one label per sample"):
+        node_federation({0: (x, y)}, Config(**SETTINGS, client_eval=True), 3, (), {0: (x, y[1:])})
