@@ -79,10 +79,12 @@ class Regression(Task):
 
     @property
     def lacks_scale(self) -> bool:
+        """Whether targets are standardised, and it is not known yet by what."""
         return self.standardise and not self.mean
 
     @property
     def scale(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The mean and standard deviation of the targets."""
         return self.mean, self.std
 
     def with_scale(self, mean: tuple[float, ...], std: tuple[float, ...]) -> Regression:
