@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.comparison.class_checks import checked_classes
+from holdfast.comparison.client_figures import client_figures
 from holdfast.comparison.labels import EntryName
 from holdfast.comparison.plan import Plan
 from holdfast.comparison.stats import ACCURACY, paired, reach, spread, usual_targets, verdict
@@ -187,6 +188,7 @@ def study_entry(
         by_class=by_class(row.figures("accuracy_by_class")) if metric.task == ACCURACY.task else None,
         curves=curves(runs, metric),
         drift=drift(runs),
+        clients=client_figures(runs, metric.higher_is_better),
     )
 
 

@@ -19,7 +19,12 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import JsonMismatch, from_json
 from holdfast.method.config import Config
 from holdfast.method.config_text import config_to_toml
+<<<<<<< HEAD
 from holdfast.metrics.metric_names import metric_named
+=======
+from holdfast.metrics.metric_names import metric_named
+from holdfast.runs.client_table import read_client_table
+>>>>>>> clients
 from holdfast.runs.folder import RunFolder, stored_names
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
@@ -85,7 +90,9 @@ def read_any_run(folder: Path, config: Config) -> StoredRun:
         summary |= (stored := read_summary(folder, WRITE_AGAIN))
         check_length(folder, len(records), stored, "start over with --overwrite")
         RunFolder(folder).check_finished("start over with --overwrite")
-    return StoredRun(config.seed, [asdict(record) for record in records], summary, "", made_of(summary))
+    return StoredRun(
+        config.seed, [asdict(record) for record in records], summary, "", made_of(summary), read_client_table(folder)
+    )
 
 
 def left_out(run: StoredRun, name_of: Callable[[int], str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.comparison.planned_run import RUN_AGAIN
 from holdfast.core.errors import HoldfastError
+from holdfast.runs.client_table import ClientTable, read_client_table
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history
 from holdfast.runs.provenance import made_of
@@ -26,6 +27,7 @@ class StoredRun:
         summary: Its summary; empty until it is finished.
         why: Why it diverged; empty if it did not.
         made: Where and when it was made, as far as it says.
+        table: The final scores of its clients, with ``--client-eval``.
     """
 
     seed: int
@@ -33,6 +35,7 @@ class StoredRun:
     summary: dict[str, Any]
     why: str
     made: dict[str, str] = field(default_factory=dict)
+    table: ClientTable | None = None
 
     def get(self, name: str) -> Any:
         """Return a figure of the summary, or None."""
@@ -50,7 +53,7 @@ def read_run(folder: Path, seed: int) -> StoredRun:
         summary, history = read_summary(folder, RUN_AGAIN), read_lines(folder / HISTORY)
         check_length(folder, len(history), summary, RUN_AGAIN)
         RunFolder(folder).check_finished(RUN_AGAIN)
-        return StoredRun(seed, history, summary, "", made_of(summary))
+        return StoredRun(seed, history, summary, "", made_of(summary), read_client_table(folder))
     if (folder / DIVERGED).exists():
         why, made = read_diverged(folder / DIVERGED)
         history = read_lines(folder / HISTORY)

@@ -184,6 +184,39 @@ class DriftCurve:
 
 
 @dataclass(frozen=True)
+class NamedScore:
+    """The final score of a client on its own test samples, and that of its fine-tuned copy."""
+
+    name: str
+    score: float | None
+    samples: int
+    personal: float | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class ClientFigures:
+    """Scores on clients' own test samples.
+
+    Attributes:
+        rounds: The evaluated rounds.
+        mean: The mean over clients in these rounds, one curve per seed.
+        worst_tenth: The mean of the worst tenth, likewise.
+        final_mean: The mean over clients at the end.
+        final_worst: The mean of the worst tenth at the end.
+        clients: The clients of the first seed, the worst first; empty for large federations.
+        scores: Their scores; of very large federations a selection from worst to best.
+    """
+
+    rounds: list[int]
+    mean: list[list[float | None]]
+    worst_tenth: list[list[float | None]]
+    final_mean: Spread
+    final_worst: Spread
+    clients: list[NamedScore] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class EntryProgress:
     """How far an entry of an unfinished comparison is.
 
@@ -230,6 +263,7 @@ class StudyEntry:
         bytes: Upload and download of all rounds.
         personal: Accuracy of the clients' own copies, where they were tuned.
         by_class: Accuracy by class; None for a task without classes.
+        clients: Scores on clients' own test samples, with ``--client-eval``.
         progress: Only while the comparison is not finished; never written to ``compare.json``.
     """
 
@@ -252,6 +286,7 @@ class StudyEntry:
     by_class: ClassAccuracy | None = field(default=None, metadata=OMIT_NONE)
     curves: Curves
     drift: dict[str, DriftCurve] = field(default_factory=dict)
+    clients: ClientFigures | None = field(default=None, metadata=OMIT_NONE)
     progress: EntryProgress | None = field(default=None, metadata=OMIT_NONE)
 
     @property

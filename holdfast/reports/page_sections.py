@@ -12,6 +12,7 @@ from holdfast.method.config import with_role
 from holdfast.method.config_text import setting_to_text
 from holdfast.reports import charts, formatting, static_charts
 from holdfast.reports.charts import BarChart, Chart
+from holdfast.reports.client_charts import client_charts
 from holdfast.reports.page_text import never
 from holdfast.reports.sweep_charts import sweep_charts
 
@@ -51,6 +52,7 @@ def sections(study: Study) -> list[Section]:
         Section(losses[0], losses[1], curves, charts.losses(study), columns=2),
         Section("cost", f"Cost to reach a target {spoken}", cost_text(study, costs), costs, cost_columns(study)),
         Section("classes", "Classes", "", charts.by_class(study)),
+        Section("clients", "Clients", client_text(study), client_charts(study), columns=2),
         Section("split", "Split", split_text(study), charts.split(study)),
         Section("drift", "Drift", drift, charts.drift(study) + charts.feature_norms(study), columns=2),
     ]
@@ -99,6 +101,12 @@ def diverged(study: Study) -> list[str]:
         where = f"its line ends at round {end}, the last that all of them finished" if end else "it has no line"
         sentences += [f"{e.label}: {seeds}, so {where}."] if e.diverged else []
     return sentences
+
+
+def client_text(study: Study) -> str:
+    means = [e.clients for e in study.entries if e.clients is not None]
+    own = "Every client's model is scored on test samples of the client's own, which nobody trains on."
+    return " ".join([own, *curve_text(study)]) if means else ""
 
 
 def split_text(study: Study) -> str:

@@ -7,14 +7,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
 from holdfast.core.typed_json import OMIT_NONE, JsonMismatch, from_json, to_json
-from holdfast.data.federation import Federation
-from holdfast.metrics.metric import Metric
 from holdfast.runs.run_files import CLIENT_TABLE
-from holdfast.training.client_scores import ClientScores
+
+if TYPE_CHECKING:
+    from holdfast.data.federation import Federation
+    from holdfast.metrics.metric import Metric
+    from holdfast.training.client_scores import ClientScores
 
 FORMAT = 1
 

@@ -126,7 +126,6 @@ def history_frame(records: Sequence[RoundRecord]) -> pandas.DataFrame:
         raise HoldfastError("frame needs the package pandas: pip install pandas")
     import pandas
 
-
     rows = []
     for record in records:
         values = asdict(record)

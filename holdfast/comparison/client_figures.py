@@ -1,0 +1,55 @@
+"""Scores on clients' own test samples, from the runs of an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.comparison.stats import spread
+from holdfast.comparison.stored_run import StoredRun
+from holdfast.comparison.study_schema import ClientFigures, NamedScore
+
+LISTED = 200  # the most clients that are listed by name
+SAMPLED = 1000  # the most scores that are kept of larger federations, evenly from worst to best
+
+
+def client_figures(runs: Sequence[StoredRun], higher_is_better: bool) -> ClientFigures | None:
+    """Sum up the scores of clients over rounds and at the end; None if the runs do not have any.
+
+    Args:
+        runs: The runs of an entry, one per seed.
+        higher_is_better: The direction of the metric.
+
+    Returns:
+        The figures.
+    """
+    rounds = sorted({line["round"] for run in runs for line in run.history if line.get("clients")})
+    if not rounds:
+        return None
+
+    def along(name: str) -> list[list[float | None]]:
+        known = [{line["round"]: (line.get("clients") or {}).get(name) for line in run.history} for run in runs]
+        return [[row.get(t) for t in rounds] for row in known]
+
+    def final(name: str) -> list[float | None]:
+        return [(run.get("client_scores") or {}).get(name) for run in runs]
+
+    return ClientFigures(
+        rounds,
+        along("mean"),
+        along("worst_tenth"),
+        spread(final("mean")),
+        spread(final("worst_tenth")),
+        *listed(runs[0], higher_is_better),
+    )
+
+
+def listed(run: StoredRun, higher_is_better: bool) -> tuple[list[NamedScore], list[float]]:
+    """Return the clients of a run by name, the worst first; of a large federation their scores alone."""
+    rows = [row for row in (run.table.rows if run.table else []) if row.score is not None]
+    rows.sort(key=lambda row: row.score or 0.0, reverse=not higher_is_better)
+    scores = [row.score for row in rows if row.score is not None]
+    if len(rows) <= LISTED:
+        return [NamedScore(row.name, row.score, row.samples, row.personal) for row in rows], scores
+    if len(rows) <= SAMPLED:
+        return [], scores
+    return [], [scores[round(k * (len(scores) - 1) / (SAMPLED - 1))] for k in range(SAMPLED)]

@@ -1,0 +1,85 @@
+"""Charts of scores by client, against the files of the runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.comparison.client_figures import SAMPLED, listed
+from holdfast.comparison.single_run import study_of_run
+from holdfast.comparison.stored_run import StoredRun
+from holdfast.reports.charts import BarChart, HeatMap, LineChart
+from holdfast.reports.client_charts import client_charts
+from holdfast.reports.page_sections import sections
+from holdfast.runs.client_table import ClientRow, ClientTable
+
+SETTINGS: dict[str, Any] = {
+    "data": "digits", "split": "dirichlet(0.5)", "clients": 4, "model": "linear", "rounds": 2, "batch": 64,
+    "device": "cpu", "client_eval": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("scored") / "run"
+    holdfast.run("fedavg", out=out, personal=1, **SETTINGS)
+    return out
+
+
+def test_a_run_shows_rounds_and_clients(folder: Path):
+    study = study_of_run(folder)
+    mean, worst, clients = client_charts(study)
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert isinstance(mean, LineChart)
+    assert isinstance(worst, LineChart)
+    assert isinstance(clients, BarChart)
+    assert mean.series[0].y == [line["clients"]["mean"] for line in history]
+    assert worst.series[0].y == [line["clients"]["worst_tenth"] for line in history]
+    rows = sorted(json.loads((folder / "clients.json").read_text())["rows"], key=lambda row: row["score"])
+    assert clients.categories == [row["name"] for row in rows]
+    assert [bar.label for bar in clients.series] == ["fedavg", "fine-tuned copy"]
+    assert [bar.values for bar in clients.series] == [[r["score"] for r in rows], [r["personal"] for r in rows]]
+    assert "Clients" in [section.title for section in sections(study)]
+
+
+def test_several_methods_share_a_map(folder: Path):
+    study = study_of_run(folder)
+    other = replace(study.entries[0], label="other")
+    *_, clients = client_charts(replace(study, entries=[study.entries[0], other]))
+    assert isinstance(clients, HeatMap)
+    assert clients.rows == ["fedavg", "other"]
+    assert clients.values[0] == clients.values[1]
+
+
+def test_many_clients_are_a_histogram(folder: Path):
+    study = study_of_run(folder)
+    entry = study.entries[0]
+    assert entry.clients is not None
+    many = replace(entry.clients, clients=[], scores=[0.1] * 30 + [0.97] * 9 + [1.0])
+    *_, clients = client_charts(replace(study, entries=[replace(entry, clients=many)]))
+    assert isinstance(clients, BarChart)
+    assert clients.categories[2] == "10.0 % to 15.0 %"
+    assert clients.series[0].values[2] == 0.75
+    assert clients.series[0].values[19] == 0.25
+
+
+def test_very_many_clients_are_sampled_from_worst_to_best():
+    rows = [ClientRow(str(i), i / 5000, 1) for i in range(5000)]
+    run = StoredRun(0, [], {}, "", {}, ClientTable("accuracy", rows))
+    names, scores = listed(run, higher_is_better=True)
+    assert names == []
+    assert len(scores) == SAMPLED
+    assert (scores[0], scores[-1]) == (0.0, 4999 / 5000)
+    assert listed(run, higher_is_better=False)[1][0] == 4999 / 5000
+
+
+def test_a_run_without_such_scores_has_no_section(tmp_path: Path):
+    holdfast.run("fedavg", out=tmp_path / "run", **SETTINGS | {"client_eval": False, "rounds": 1})
+    study = study_of_run(tmp_path / "run")
+    assert client_charts(study) == []
+    assert "Clients" not in [section.title for section in sections(study)]
