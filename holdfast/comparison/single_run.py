@@ -19,12 +19,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import JsonMismatch, from_json
 from holdfast.method.config import Config
 from holdfast.method.config_text import config_to_toml
-<<<<<<< HEAD
-from holdfast.metrics.metric_names import metric_named
-=======
 from holdfast.metrics.metric_names import metric_named
 from holdfast.runs.client_table import read_client_table
->>>>>>> clients
 from holdfast.runs.folder import RunFolder, stored_names
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of

@@ -79,11 +79,7 @@ class Regression(Task):
 
     @property
     def lacks_scale(self) -> bool:
-<<<<<<< HEAD
         """Whether the mean and standard deviation of the targets are needed and not known yet."""
-=======
-        """Whether targets are standardised, and it is not known yet by what."""
->>>>>>> clients
         return self.standardise and not self.mean
 
     @property
