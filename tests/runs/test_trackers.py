@@ -73,6 +73,7 @@ def expected(folder: Path) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for line in lines(folder):
         flat = {name: line[name] for name in FIGURES} | {f"drift/{k}": v for k, v in line["drift"].items()}
+        flat |= {f"test_{name}": value for name, value in line["test"].items()}
         for name, value in flat.items():
             if value is not None:
                 found.setdefault(name, {})[line["round"]] = value
