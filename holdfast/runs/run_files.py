@@ -33,7 +33,7 @@ def is_run(folder: Path) -> bool:
         values = read_config(folder / CONFIG)
     except HoldfastError:
         return False
-    return {"method", "data", "split", "rounds"} <= values.keys() and (folder / HISTORY).is_file()
+    return {"method", "data", "model", "rounds"} <= values.keys() and (folder / HISTORY).is_file()
 
 
 def own_files(folder: Path) -> set[Path]:

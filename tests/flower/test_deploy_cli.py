@@ -354,7 +354,7 @@ def test_a_deployment_says_while_it_runs_that_it_exploded(tmp_path, capsys):
     """In the first round already, by the rule of all runs: the loss of guessing stands for the start."""
     config = Config(model="linear", clients=3, lr=50)
     records = [RoundRecord(t, 1e9, 0.1, 1, 1, [0, 1]) for t in (1, 2, 3)]
-    guessing = check_settings(config, DeploymentSettings())
+    _, guessing = check_settings(config, DeploymentSettings(), 3)
     assert guessing == pytest.approx(math.log(10))
     with DeploymentProgress(config, tmp_path, 3, quiet=False, resume=False, guessing=guessing) as progress:
         (tmp_path / "history.jsonl").write_text("".join(map(to_line, records)))
