@@ -230,7 +230,7 @@ def shown_defaults(config: Config, leave_out: Collection[str] = ()) -> dict[str,
         ruled_out = any(getattr(config, other) != FIELDS[other].default or other in leave_out for other in rivals)
         if getattr(config, name) == FIELDS[name].default and name not in leave_out and not ruled_out:
             found[name] = values[name]
-    return found
+    return found | ({"normalisation": PUBLISHED} if config.normalisation == PUBLISHED else {})
 
 
 def metric_facts(metric: Metric, task: str) -> MetricFacts:
