@@ -203,8 +203,8 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
 
 def needs_classes(task: str | None) -> bool:
     """Tell whether the data of a task does not say how many outputs the network has."""
-    from holdfast.tasks.lookup import tasks
     from holdfast.tasks.task import LABELS, NUMBERS
+    from holdfast.tasks.task_names import tasks
 
     known = tasks().get((task or "").partition("(")[0])
     return known is None or known.targets not in (LABELS, NUMBERS)

@@ -57,7 +57,7 @@ def as_csv(names: Sequence[str], values: np.ndarray, outputs: Sequence[str], tar
         names: The samples.
         values: A row per sample, a column per output: probabilities, or the numbers that are predicted.
         outputs: The names of the classes, labels or numbers.
-        targets: What a sample's target is: a ``class``, ``labels`` or ``numbers``.
+        targets: What a sample's target is: a ``class``, ``labels``, ``numbers`` or ``tokens``, of which one comes next.
 
     Returns:
         The table.
@@ -70,7 +70,8 @@ def as_csv(names: Sequence[str], values: np.ndarray, outputs: Sequence[str], tar
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     numbers = targets == "numbers"
-    writer.writerow(["sample", *([] if numbers else [targets]), *outputs])
+    title = "token" if targets == "tokens" else targets
+    writer.writerow(["sample", *([] if numbers else [title]), *outputs])
     for name, row in zip(names, values, strict=True):
         chosen = [output for output, p in zip(outputs, row, strict=True) if p > 0.5]
         answer = " ".join(chosen) if targets == "labels" else outputs[int(row.argmax())]

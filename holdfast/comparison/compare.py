@@ -28,7 +28,7 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import Part
-from holdfast.metrics.lookup import metric_text, read_metric
+from holdfast.metrics.metric_names import metric_text, read_metric
 from holdfast.models.factories import Factory
 from holdfast.runs.code_files import located
 from holdfast.runs.folder import LISTED, folder_for
@@ -125,10 +125,10 @@ def compare(
     if callable(settings.get("metric")) and jobs > 1:
         raise HoldfastError("a metric from Python needs jobs=1; with more, put it in a file: metric='costs.py:cost'")
     from_python = python_objects(data, model)
-    metric = settings.get("metric")
-    if metric is not None and not isinstance(metric, str):
-        own = {"metric": str(metric_text(metric))}
-        settings, from_python = settings | own, from_python | own
+    if "metric" in settings:
+        own = {"metric": metric_text(settings["metric"])}
+        from_python |= {name: str(text) for name, text in own.items() if callable(settings[name])}
+        settings |= own
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
     execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light)
     objects = {what.removesuffix(" factory"): name for what, name in from_python.items() if what != "metric"}

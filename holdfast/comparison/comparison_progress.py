@@ -14,8 +14,8 @@ from rich.text import Text
 
 from holdfast.comparison.labels import folded
 from holdfast.comparison.observers import LineLog, Observer, overview
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.score_text import ScoreText
-from holdfast.comparison.task import Task
 from holdfast.core.notebook import CellOutput, in_notebook
 from holdfast.training.round_record import RoundRecord
 
@@ -64,7 +64,7 @@ class LiveTable(Observer):
         self.live = Live(console=console, get_renderable=self.view, refresh_per_second=4)
         self.cell = CellOutput() if in_notebook() else None
 
-    def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
+    def begin(self, tasks: Sequence[PlannedRun], states: Sequence[str]) -> None:
         for task, state in zip(tasks, states, strict=True):
             row = self.rows.setdefault(task.row, LiveRow(task.label, task.beside, 0))
             row.total += task.config.rounds
@@ -77,7 +77,7 @@ class LiveTable(Observer):
             self.live.start()
         self._show()
 
-    def round(self, task: Task, record: RoundRecord) -> None:
+    def round(self, task: PlannedRun, record: RoundRecord) -> None:
         row, seed = self.rows[task.row], task.config.seed
         row.rounds[seed] = record.round
         score = record.test.get(self.metric.metric)
@@ -85,7 +85,7 @@ class LiveTable(Observer):
         row.now = f"seed {seed}, round {record.round}{known}"
         self._show()
 
-    def end(self, task: Task, state: str, why: str) -> None:
+    def end(self, task: PlannedRun, state: str, why: str) -> None:
         row, seed = self.rows[task.row], task.config.seed
         row.now = {"finished": "", "stopped": "stopped"}.get(state, f"seed {seed} diverged")
         if state != "stopped":

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from holdfast.comparison.task import Task
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.sources import load
@@ -51,12 +51,12 @@ class Executor:
             self.dealt = {key: deal(config, self.data_of(config))}
         return self.dealt[key]
 
-    def check(self, task: Task) -> None:
+    def check(self, task: PlannedRun) -> None:
         """Raise an error for anything wrong with a task before any task runs."""
         check_together(task.config, task.method, self.federation(task.config), self.model)
 
     def run(
-        self, task: Task, on_round: Callable[[RoundRecord], None], stop: Callable[[], bool], light: bool = False
+        self, task: PlannedRun, on_round: Callable[[RoundRecord], None], stop: Callable[[], bool], light: bool = False
     ) -> tuple[str, str]:
         """Start or resume a run.
 

@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.study_schema import MetricFacts
-from holdfast.comparison.task import Task
 from holdfast.training.round_record import RoundRecord
 
 PATIENCE = 30.0  # seconds without a line
@@ -22,13 +22,13 @@ class Observer:
 
     metric = MetricFacts()
 
-    def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
+    def begin(self, tasks: Sequence[PlannedRun], states: Sequence[str]) -> None:
         """Called before the first run, with every task and its state on disk."""
 
-    def round(self, task: Task, record: RoundRecord) -> None:
+    def round(self, task: PlannedRun, record: RoundRecord) -> None:
         """Called after every round of any run."""
 
-    def end(self, task: Task, state: str, why: str) -> None:
+    def end(self, task: PlannedRun, state: str, why: str) -> None:
         """Called after every run, with the state ``finished``, ``stopped`` or ``diverged``."""
 
     def say(self, text: str) -> None:
@@ -43,18 +43,18 @@ class LineLog(Observer):
 
     last = 0.0  # when a line was last written
 
-    def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
+    def begin(self, tasks: Sequence[PlannedRun], states: Sequence[str]) -> None:
         self.total = len(tasks)
         self.done = sum(state in ("finished", "diverged") for state in states)
         self.say(overview(tasks, states))
 
-    def round(self, task: Task, record: RoundRecord) -> None:
+    def round(self, task: PlannedRun, record: RoundRecord) -> None:
         if time.monotonic() > self.last + PATIENCE:
             score = record.test.get(self.metric.metric)
             known = "" if score is None else f", {self.metric.spoken} {score:.4f}"
             self.say(f"{task.label}, seed {task.config.seed}: round {record.round} of {task.config.rounds}{known}")
 
-    def end(self, task: Task, state: str, why: str) -> None:
+    def end(self, task: PlannedRun, state: str, why: str) -> None:
         if state == "stopped":
             return
         self.done += 1
@@ -72,7 +72,7 @@ class LineLog(Observer):
         self.last = time.monotonic()
 
 
-def overview(tasks: Sequence[Task], states: Sequence[str]) -> str:
+def overview(tasks: Sequence[PlannedRun], states: Sequence[str]) -> str:
     """Return a line such as ``6 runs: 3 done, 1 resuming at round 12, 2 to start``; just the number if all are new."""
     total = f"{len(tasks)} run{'s' * (len(tasks) != 1)}"
     done = sum(state in ("finished", "diverged") for state in states)

@@ -19,8 +19,8 @@ from holdfast.comparison.part_sweeps import (
     values_from_text,
     with_values,
 )
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, MetricFacts, StoredPlan
-from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.user_files import MODULES
 from holdfast.data.dataset import DataSet
@@ -122,12 +122,14 @@ class Plan:
             settings["clients"] = brought[0] if brought else found[0][1]
         return replace(self, config=config.changed(**settings))
 
-    def tasks(self, out: Path) -> list[Task]:
+    def tasks(self, out: Path) -> list[PlannedRun]:
         """List the runs seed by seed: differences show early, and each federation is dealt once."""
         entries = self.entries
         beside = [entries.index(self.reference(entry)) for entry in entries]
         return [
-            Task(i, beside[i], e.label, recorded(self.config_of(e, seed)), e.method, out / e.folder / f"seed-{seed}")
+            PlannedRun(
+                i, beside[i], e.label, recorded(self.config_of(e, seed)), e.method, out / e.folder / f"seed-{seed}"
+            )
             for seed in self.seeds
             for i, e in enumerate(entries)
         ]

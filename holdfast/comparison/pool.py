@@ -19,7 +19,7 @@ import torch
 
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
-from holdfast.comparison.task import Task
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.core.errors import HoldfastError
 from holdfast.core.user_files import import_file
 from holdfast.runs.code_files import listed, located
@@ -41,7 +41,7 @@ class ProcessPool:
         self.jobs, self.executor, self.light = jobs, executor, light
         self.threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // jobs))
 
-    def run(self, tasks: Sequence[Task], watch: Observer, stop: Callable[[], bool]) -> bool:
+    def run(self, tasks: Sequence[PlannedRun], watch: Observer, stop: Callable[[], bool]) -> bool:
         """Run the tasks. A run that fails, other than by diverging, ends them all with its error.
 
         Args:
@@ -53,7 +53,7 @@ class ProcessPool:
             Whether every run is done.
         """
         waiting = list(tasks)
-        busy: dict[Connection, Task] = {}
+        busy: dict[Connection, PlannedRun] = {}
         pipes: dict[Connection, SpawnProcess] = {}
         stop_sent = stopped = False
         try:
@@ -130,7 +130,7 @@ def ready(pipes: Iterable[Connection]) -> list[Connection]:
     return [pipe for pipe in wait(list(pipes), timeout=0.2) if isinstance(pipe, Connection)]
 
 
-def files_of(tasks: Iterable[Task]) -> list[str]:
+def files_of(tasks: Iterable[PlannedRun]) -> list[str]:
     """Return the user's files of code whose objects tasks may hold."""
     return list(dict.fromkeys(path for task in tasks for path in listed(located(task.config).imports)))
 

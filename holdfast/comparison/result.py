@@ -32,7 +32,7 @@ from holdfast.comparison.study_schema import (
 )
 from holdfast.runs.explosion import exploded
 from holdfast.runs.provenance import MADE
-from holdfast.tasks.lookup import tasks
+from holdfast.tasks.task_names import tasks
 
 
 @dataclass(frozen=True)

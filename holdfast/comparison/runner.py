@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.pool import ProcessPool
 from holdfast.comparison.stored_run import read_run
-from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 
 
 def run_all(
-    tasks: Sequence[Task],
+    tasks: Sequence[PlannedRun],
     executor: Executor,
     jobs: int = 1,
     watch: Observer | None = None,
@@ -50,14 +50,14 @@ def run_all(
         watch.close()
 
 
-def refuse_damaged(tasks: Sequence[Task]) -> None:
+def refuse_damaged(tasks: Sequence[PlannedRun]) -> None:
     """Find finished runs that cannot be read, or were changed since, before any other run is started."""
     for task in tasks:
         if task.state() in ("finished", "diverged"):
             read_run(task.folder, task.config.seed)
 
 
-def refuse_mixed_meanings(tasks: Sequence[Task]) -> None:
+def refuse_mixed_meanings(tasks: Sequence[PlannedRun]) -> None:
     """Refuse to add to runs that mean something else today; finished ones too, since they would be compared."""
     states = [task.state() for task in tasks]
     if not {"new", "started"} & set(states):

@@ -19,7 +19,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import JsonMismatch, from_json
 from holdfast.method.config import Config
 from holdfast.method.config_text import config_to_toml
-from holdfast.metrics.lookup import metric_named
+from holdfast.metrics.metric_names import metric_named
 from holdfast.runs.client_table import read_client_table
 from holdfast.runs.folder import RunFolder, stored_names
 from holdfast.runs.history import read_history, summarize

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.task import RUN_AGAIN
+from holdfast.comparison.planned_run import RUN_AGAIN
 from holdfast.core.errors import HoldfastError
 from holdfast.runs.client_table import ClientTable, read_client_table
 from holdfast.runs.folder import RunFolder

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.result import collect
 from holdfast.comparison.stats import spread
 from holdfast.comparison.stored_run import read_started
 from holdfast.comparison.study_folder import StudyFolder
 from holdfast.comparison.study_schema import EntryProgress, StoredPlan, Study, StudyProgress
-from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 
 DONE = ("finished", "diverged")
@@ -33,7 +33,7 @@ def study_so_far(folder: StudyFolder) -> Study:
     return replace(study, entries=entries, progress=StudyProgress(len(tasks), done, states.count("started")))
 
 
-def progress(runs: list[tuple[Task, str]], finals: list[float | None]) -> EntryProgress:
+def progress(runs: list[tuple[PlannedRun, str]], finals: list[float | None]) -> EntryProgress:
     """Count runs and rounds of one entry, with the final score of the runs that have one."""
     return EntryProgress(
         runs=len(runs),

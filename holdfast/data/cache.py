@@ -25,7 +25,7 @@ from torch import Tensor
 
 from holdfast.data.dataset import DataSet
 from holdfast.data.vocabulary import Vocabulary
-from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task_names import read_task
 
 FORMAT = "2"  # part of every hash: increase it when decoding changes
 ARRAYS = ("x", "y", "test_x", "test_y")

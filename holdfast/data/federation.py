@@ -21,11 +21,12 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal
 from holdfast.data.feature_noise import perturb
 from holdfast.data.federated_moments import with_federated_moments
-from holdfast.data.given_clients import check_names, client_names, decide_clients
-from holdfast.data.normalisation import OFF
+from holdfast.data.given_clients import brought_clients, check_names, client_names, decide_clients
+from holdfast.data.normalisation import FEDERATED, OFF
 from holdfast.data.packed_inputs import unpack
 from holdfast.data.split_sum import deal
 from holdfast.data.targets import with_task
+from holdfast.data.usual_split import GIVEN
 from holdfast.data.validation import (
     CLIENTS,
     POOL,
@@ -35,11 +36,10 @@ from holdfast.data.validation import (
     pooled_validation,
     refuse_nothing,
 )
-from holdfast.tasks.lookup import read_task
 from holdfast.tasks.task import NUMBERS, Task
+from holdfast.tasks.task_names import read_task
 
 NO_AUGMENTATION = AugmentationSum()
-GIVEN = "given"  # the split of clients that exist as such
 NOTHING = HeldOut()
 SAME = "same"  # public data is augmented as the clients' data where clients train on it
 
@@ -379,14 +379,14 @@ def federate(
         data = with_task(data, read_task(task) if isinstance(task, str) else task)
     refuse_bad_samples(data)
     check_names(data.name, data.clients)
+    split, clients = decide_clients(data, split, clients)
     if data.on_demand is not None:
-        _check_on_demand(data, data.on_demand, split, clients)
+        _check_on_demand(data, split, clients)
         made = _federation_on_demand(data, data.on_demand, seed, *read_augmentations(data, augment, augment_public))
         for what, asked in (("public data", public), ("validation", validation), ("client_eval", client_test)):
             if asked:
                 made.need_all_clients(what)
         return made
-    split, clients = decide_clients(data, split, clients)
     leaks, known = public == "test", len(data.y)
     if leaks:
         x, y = torch.cat([data.x, data.test_x]), torch.cat([data.y, data.test_y])
@@ -429,12 +429,13 @@ def standardised(data: DataSet, deal: Deal) -> DataSet:
 def _federation_on_demand(
     data: DataSet, maker: ClientMaker, seed: int, augment: AugmentationSum, augment_public: AugmentationSum | None
 ) -> Federation:
-    """Return a federation whose clients are made on demand; numbers to predict get the scale of some of them."""
-    task = data.task
-    if task.targets == NUMBERS:
-        seen = maker.some().y
-        task = task.standardised(seen, torch.arange(len(seen)))
-    data = replace(data, task=task, y=task.scaled(data.y), test_y=task.scaled(data.test_y))
+    """Return a federation whose clients are made on demand; inputs and targets get the scale of some of them."""
+    if data.task.targets == NUMBERS or (data.normalise == FEDERATED and not data.fields):
+        some = maker.some()
+        known = Deal(np.arange(len(some.y)), some.deal.offsets)
+        seen = with_federated_moments(standardised(replace(data, x=some.x, y=some.y), known), known)
+        data = replace(data, task=seen.task, mean=seen.mean, std=seen.std)
+    data = replace(data, y=data.task.scaled(data.y), test_y=data.task.scaled(data.test_y))
     nobody, nothing = Deal(np.empty(0, np.int64), np.zeros(1, np.int64)), torch.empty(0, dtype=torch.int64)
     return Federation(data, nobody, GIVEN, seed, nothing, augment, augment_public=augment_public)
 
@@ -486,12 +487,14 @@ def _check_data_set(data: object) -> None:
         raise HoldfastError(f"federate needs a data set, not a {kind}; use load('digits') or from_arrays(x, y)")
 
 
-def _check_on_demand(data: DataSet, maker: ClientMaker, split: str | None, clients: int | None) -> None:
+def _check_on_demand(data: DataSet, split: str, clients: int) -> None:
     """Raise an error for another split or number of clients than those that are made on demand."""
-    if split not in (None, GIVEN):
+    if split != GIVEN:
         raise HoldfastError(f"the clients of {data.name} are made on demand, not dealt by {split}: use the split given")
-    if clients not in (None, maker.clients):
-        raise HoldfastError(f"{data.name} has {maker.clients} clients, not {clients}: leave out clients")
+    if clients != brought_clients(data):
+        raise HoldfastError(
+            f"clients is {clients}, but {data.name} brings {brought_clients(data)}, made on demand: leave out clients"
+        )
 
 
 def refuse_bad_samples(data: DataSet) -> None:

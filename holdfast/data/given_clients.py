@@ -18,6 +18,8 @@ LONGEST = 40  # characters of a client's name where it is shown
 
 def brought_clients(data: DataSet) -> int:
     """Return the number of clients that a data set brings; 0: it is not divided among clients."""
+    if data.on_demand is not None:
+        return data.on_demand.clients
     if data.clients:
         return len(data.clients)
     return 0 if data.groups is None else len(torch.unique(data.groups))

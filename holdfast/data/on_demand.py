@@ -12,13 +12,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import are_strings, labels, numbered
 from holdfast.data.client_maker import ClientMaker, Make
 from holdfast.data.dataset import DataSet
-from holdfast.data.prepare import moments
+from holdfast.data.normalisation import POOLED
 from holdfast.data.targets import stored_targets
 from holdfast.data.user_arrays import Inputs, check_alike, from_arrays, read_inputs
 from holdfast.tasks.task import Task
-
-WITHOUT = (False, "off")  # choices of ``normalise`` under which inputs stay as they are
-BY_CLIENTS = (True, "federated")  # those under which they are normalised by the clients' samples
 
 
 @dataclass(frozen=True)
@@ -83,9 +80,10 @@ def clients_on_demand(
         classes: The names of the network's outputs; by default those of the test labels.
         name: The name of the data set.
         channels: Where images have their channels, as in ``from_arrays``.
-        mean: The mean per channel or feature; by default that of 100 clients.
-        std: The standard deviation per channel or feature; by default that of 100 clients.
-        normalise: Whether to normalise inputs by ``mean`` and ``std``.
+        mean: The mean per channel or feature, if you know it.
+        std: The standard deviation per channel or feature.
+        normalise: As in ``from_arrays``: ``federated`` statistics are those of 100 clients, and there are no ``pooled``
+            ones.
         task: What is predicted; by default it follows from the test labels.
 
     Returns:
@@ -94,26 +92,19 @@ def clients_on_demand(
     if test is None:
         raise HoldfastError("clients made on demand need a common test set: give test=(x, y)")
     count, threads = _number_of(make, clients), _whole("threads", threads)
-    given = len(mean) > 0 or len(std) > 0
+    if normalise == POOLED:
+        raise HoldfastError(
+            f"normalise={POOLED} needs the samples of every client, but those of {name} are made on demand: give mean "
+            "and std, or leave it out"
+        )
     held = from_arrays(
-        *test, *test, classes=classes, name=name, channels=channels, mean=mean, std=std, task=task,
-        normalise=given and normalise not in WITHOUT,
-    )  # fmt: skip
+        *test, *test, classes=classes, name=name, channels=channels, mean=mean, std=std, normalise=normalise, task=task
+    )
     reader = ClientReader(channels, (held.test_x, held.fields), held.classes, held.task)
     maker = ClientMaker(make, count, reader, threads)
     maker.client(0)  # made twice, here and below: one that draws random numbers afresh is noticed at once
     x, y = maker.client(0)
-    data = replace(held, x=x, y=y, on_demand=maker)
-    if given or held.fields or normalise in WITHOUT:
-        return data
-    if normalise not in BY_CLIENTS:
-        raise HoldfastError(
-            f"normalise={normalise} needs the samples of every client, but those of {name} are made on demand: give "
-            "mean and std, or leave it out"
-        )
-    seen = maker.some().x
-    known_mean, known_std = moments(seen[:, None] if seen.dim() == 3 else seen)
-    return replace(data, mean=known_mean, std=known_std)
+    return replace(held, x=x, y=y, on_demand=maker)
 
 
 def _number_of(make: Make, clients: int | None) -> int:

@@ -14,11 +14,11 @@ from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import number_array, target_array
 from holdfast.data.dataset import DataSet
 from holdfast.tasks.classification import Classification
-from holdfast.tasks.lookup import read_task
 from holdfast.tasks.multilabel import Multilabel
 from holdfast.tasks.next_token import NextToken
 from holdfast.tasks.regression import Regression
 from holdfast.tasks.task import CLASS, LABELS, NUMBERS, TOKENS, Task
+from holdfast.tasks.task_names import read_task
 
 FEW = 20  # different whole numbers that may as well be classes
 

@@ -108,14 +108,14 @@ def from_clients(
 
     Args:
         given: The inputs and labels of each client, as a list or as a mapping by name. Client ``i`` of the list, or
-            of the mapping in its order, is group ``i``; it may be empty. Or a function that returns the inputs and
-            labels of client ``i``, and the same whenever it is called: clients are then made when a round draws them,
-            while the round before it is trained, and none is kept.
+            of the mapping in its order, is group ``i``; it may be empty. Clients of a list are called by their number.
+            Or a function that returns the inputs and labels of client ``i``, and the same whenever it is called:
+            clients are then made when a round draws them, while the round before it is trained, and none is kept.
         test: The inputs and labels of a common test set; without it a fixed share of every class is held out. Clients
             that a function makes need it.
         clients: The number of clients that a function makes.
         options: Those of ``from_arrays``, except that a function makes no ``groups``; it may have ``threads``, how many
-            clients are made at the same time. Mean and standard deviation are by default those of 100 clients then.
+            clients are made at the same time. ``federated`` statistics are those of 100 clients then.
 
     Returns:
         The checked data set.

@@ -20,8 +20,8 @@ from holdfast.data.table_files import read_csv, read_parquet, read_table
 from holdfast.data.table_labels import decide_labels, read_labels
 from holdfast.data.targets import stored_targets, task_of
 from holdfast.data.user_arrays import from_arrays
-from holdfast.tasks.lookup import read_task
 from holdfast.tasks.task import Task
+from holdfast.tasks.task_names import read_task
 
 Names = str | Sequence[str]
 PARTS = {"train": False, "training": False, "0": False, "test": True, "1": True}  # what a test column may say

@@ -39,7 +39,7 @@ from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
-from holdfast.metrics.lookup import read_metric
+from holdfast.metrics.metric_names import read_metric
 from holdfast.models.factories import Factory, from_factory, model_arguments
 from holdfast.models.net import Net
 from holdfast.runs.code_files import code_files, in_folder, located

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.comparison.task import Task
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.core.errors import HoldfastError
 from holdfast.core.user_files import file_reference
 from holdfast.data.sources import data_folder, source
@@ -67,10 +67,10 @@ class Cell:
         """The name of its run folder; equal cells of several tables share it."""
         return run_name(self.config)
 
-    def task(self, out: Path, seed: int) -> Task:
+    def task(self, out: Path, seed: int) -> PlannedRun:
         """Return the run of one seed, with its folder below ``out``."""
         config = self.config.changed(seed=seed)
-        return Task(self.row, self.row, self.label, config, self.method, out / self.folder / f"seed-{seed}")
+        return PlannedRun(self.row, self.row, self.label, config, self.method, out / self.folder / f"seed-{seed}")
 
     def settings(self) -> dict[str, Any]:
         """Return the settings beside the method that differ from the defaults of a run."""
@@ -135,7 +135,7 @@ def missing_data(config: Config) -> str:
     return f"{data.name} was not found" if data.missing(data_folder(config.data_dir)) else ""
 
 
-def tasks(requested: Sequence[Cell], out: Path, seeds: Sequence[int]) -> list[Task]:
+def tasks(requested: Sequence[Cell], out: Path, seeds: Sequence[int]) -> list[PlannedRun]:
     """Return the runs of some cells, each once; runs on the same federation follow each other.
 
     Args:

@@ -11,8 +11,8 @@ from typing import Any
 from holdfast.comparison.compare import check_numbers
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.runner import refuse_mixed_meanings, run_all
-from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.data.sources import data_folder
@@ -136,7 +136,7 @@ def open_folder(path: Path, collect: bool) -> None:
         raise HoldfastError(f"nothing was run in {path}: choose another --out, or leave --collect out to run it")
 
 
-def checked_tasks(request: ResolvedRequest, path: Path, executor: Executor) -> list[Task]:
+def checked_tasks(request: ResolvedRequest, path: Path, executor: Executor) -> list[PlannedRun]:
     """Return the runs whose data is available, checked before anything runs.
 
     Args:
@@ -178,15 +178,15 @@ class SavingObserver(Observer):
         self.watch, self.save, self.measures = watch, save, measures
         self.saved_at = time.monotonic()
 
-    def begin(self, tasks: Sequence[Task], states: Sequence[str]) -> None:
+    def begin(self, tasks: Sequence[PlannedRun], states: Sequence[str]) -> None:
         self.watch.begin(tasks, states)
         if {*states} & {"new", "started"}:
             self.watch.say(f"progress: accuracy of the newest round; in the tables: {', '.join(self.measures)}")
 
-    def round(self, task: Task, record: RoundRecord) -> None:
+    def round(self, task: PlannedRun, record: RoundRecord) -> None:
         self.watch.round(task, record)
 
-    def end(self, task: Task, state: str, why: str) -> None:
+    def end(self, task: PlannedRun, state: str, why: str) -> None:
         self.watch.end(task, state, why)
         if time.monotonic() > self.saved_at + SAVED_EVERY:
             self.save()

@@ -6,9 +6,12 @@ It is a function of the history alone, so that a run that is resumed stops where
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from holdfast.metrics.metric import Metric
 from holdfast.training.round_record import RoundRecord
+
+if TYPE_CHECKING:
+    from holdfast.metrics.metric import Metric
 
 Curve = Sequence[tuple[int, float]]  # rounds with their scores
 

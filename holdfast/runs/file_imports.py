@@ -17,8 +17,8 @@ from holdfast.data.split_sum import splits
 from holdfast.method.config import Config
 from holdfast.method.part import Part, parts
 from holdfast.method.recipes import RECIPES
-from holdfast.metrics.lookup import metrics
 from holdfast.metrics.metric import Metric
+from holdfast.metrics.metric_names import metrics
 from holdfast.models.zoo import Model, models
 from holdfast.runs.code_files import NAMING, listed, located, recorded
 

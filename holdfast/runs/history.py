@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import from_json
-from holdfast.metrics.metric import Metric
 from holdfast.runs.early_stopping import best_round, scores
 from holdfast.runs.explosion import exploded
 from holdfast.training.round_record import RoundRecord
 
 if TYPE_CHECKING:
     import pandas
+
+    from holdfast.metrics.metric import Metric
 
 # Left out of a line if there is nothing to say.
 LEFT_OUT = ("validation", "clients", "failed", "reset", "waiting", "overhead")

@@ -18,8 +18,8 @@ from holdfast.data.sources import load, sources
 from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import as_method
-from holdfast.metrics.lookup import metric_named
 from holdfast.metrics.metric import Metric
+from holdfast.metrics.metric_names import metric_named
 from holdfast.models.factories import Factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import models
@@ -78,7 +78,7 @@ def load_run(
     history, w = read_history(place.path / HISTORY, done), server.served()
     metric = metric_named(located(config).metric or known.data.task.metrics[0])
     summary = _summary(place, config, history, metric, loss_of_guessing(method, known))
-    score = _score(history, summary)
+    score = _score(history, summary) if place.finished else None
     if federation is not None:
         with arithmetic(config.precision):
             usual = usual_metrics(known.data.task, metric if metric.installed() else None)

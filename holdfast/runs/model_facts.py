@@ -18,7 +18,7 @@ from holdfast.data.packed_inputs import InputField, pack
 from holdfast.data.table_encoding import TableEncoding
 from holdfast.data.vocabulary import Vocabulary
 from holdfast.runs.run_files import MODEL_FACTS
-from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task_names import read_task
 
 TENSOR, TUPLE, DICT = "tensor", "tuple", "dict"
 FORMAT = 1

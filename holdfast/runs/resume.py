@@ -19,7 +19,7 @@ from holdfast.method.config_text import setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part, parts
 from holdfast.method.recipes import RECIPES
-from holdfast.metrics.lookup import metric_named
+from holdfast.metrics.metric_names import metric_named
 from holdfast.metrics.own_function import OwnFunction
 from holdfast.models.zoo import models
 

@@ -22,8 +22,8 @@ from holdfast.method.config import Config
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
-from holdfast.metrics.lookup import metric_text
 from holdfast.metrics.metric import Metric
+from holdfast.metrics.metric_names import metric_text
 from holdfast.models.factories import Factory
 from holdfast.runs import checkpoint
 from holdfast.runs.client_table import client_table, finite, write_client_table
@@ -51,7 +51,7 @@ from holdfast.runs.setup import (
 )
 from holdfast.runs.summary_file import identity
 from holdfast.runs.trackers import require, tracked
-from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task_names import read_task
 from holdfast.training.client_scores import ClientScores, spread_of
 from holdfast.training.evaluation import Score, all_metrics, defined, floor
 from holdfast.training.personal import TUNED, personalise

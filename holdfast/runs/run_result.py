@@ -22,8 +22,8 @@ from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
 from holdfast.runs.text_inputs import output_texts, texts_in, tokens_of_texts
 from holdfast.runs.trained_model import RawModel, loaded, logits_of
-from holdfast.tasks.lookup import read_task
 from holdfast.tasks.task import CLASS, TOKENS, Task
+from holdfast.tasks.task_names import read_task
 from holdfast.training.evaluation import Score
 from holdfast.training.round_record import RoundRecord
 

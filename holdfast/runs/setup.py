@@ -24,8 +24,8 @@ from holdfast.method.config import Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
 from holdfast.method.method import Method
-from holdfast.metrics.lookup import read_metric
 from holdfast.metrics.metric import Metric
+from holdfast.metrics.metric_names import read_metric
 from holdfast.models.factories import Factory, factory_name, from_factory, is_factory
 from holdfast.models.net import Net
 from holdfast.models.zoo import make, takes_tokens
@@ -140,23 +140,23 @@ def check_together(
         raise HoldfastError(
             f"cohort {config.cohort} is larger than the number of clients, {federation.clients}: lower cohort"
         )
+    for what in asking_everybody(config, method):
+        federation.need_all_clients(what)
     federation = with_loss_weights(federation, config.class_weights, config.pos_weight)
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
-    for what in asking_everybody(config, method, net):
-        federation.need_all_clients(what)
     check_choices(config, method, federation)
     method.check(config, net, federation)
     check_scores(config, federation, net)
     return method, federation, net
 
 
-def asking_everybody(config: Config, method: Method, net: Net) -> list[str]:
+def asking_everybody(config: Config, method: Method) -> list[str]:
     """Return the parts and settings that look at every client, whoever is drawn."""
     settings = {
         "personal": config.personal > 0,
-        "batchnorm = local": bool(net.kept_at_clients()),
+        "batchnorm = local": config.batchnorm == "local",
         "engine = flower": config.engine == "flower",
         "client_eval": config.client_eval,
         "class_weights = balanced": config.class_weights == "balanced",

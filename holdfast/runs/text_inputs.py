@@ -11,8 +11,8 @@ from torch import Tensor
 from holdfast.core.errors import HoldfastError
 from holdfast.data.vocabulary import padded
 from holdfast.runs.model_facts import ModelFacts
-from holdfast.tasks.lookup import read_task
 from holdfast.tasks.task import TOKENS
+from holdfast.tasks.task_names import read_task
 
 
 def texts_in(x: Any) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from holdfast.models.inputs import run_module
 from holdfast.models.net import Net
 from holdfast.runs.model_facts import DICT, ModelFacts
-from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task_names import read_task
 
 BATCH = 1000  # samples per forward pass
 

@@ -79,7 +79,7 @@ class Regression(Task):
 
     @property
     def lacks_scale(self) -> bool:
-        """Whether targets are standardised, and it is not known yet by what."""
+        """Whether the mean and standard deviation of the targets are needed and not known yet."""
         return self.standardise and not self.mean
 
     @property

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from holdfast.data.federation import Federation
-from holdfast.metrics.lookup import every_metric, read_metric
 from holdfast.metrics.metric import Metric
+from holdfast.metrics.metric_names import every_metric, read_metric
 from holdfast.metrics.predictions import Predictions
 from holdfast.models.net import Net
 from holdfast.tasks.task import Task

@@ -24,8 +24,8 @@ from holdfast.engines.local_training import CHUNK, Broadcast
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Part, Round, Trip
-from holdfast.metrics.lookup import read_metric
 from holdfast.metrics.metric import Metric
+from holdfast.metrics.metric_names import read_metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.client_sampling import draw

@@ -295,12 +295,13 @@ NAMES = {
     "--split": ("split", "classes, dirichlet, given, iid, noise, quantity, shards"),
     "--data": (
         "data set",
-        "cifar10, cifar100, cinic10, digits, emnist-letters, fashion-mnist, folder, mnist, tiny-imagenet",
+        "cifar10, cifar100, cinic10, csv, digits, emnist-letters, fashion-mnist, folder, leaf, mnist, parquet, text, "
+        "tiny-imagenet",
     ),
     "--model": (
         "model",
-        "alexnet, cifar10-cnn, cnn, densenet, googlenet, lenet5, linear, mlp, mnist-cnn, resnet18, resnet34, vgg11, "
-        "vgg9",
+        "alexnet, cifar10-cnn, cnn, densenet, googlenet, lenet5, linear, lstm, mlp, mnist-cnn, resnet18, resnet34, "
+        "vgg11, vgg9",
     ),
 }
 

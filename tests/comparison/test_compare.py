@@ -41,11 +41,11 @@ from holdfast.comparison.comparison_progress import LiveTable
 from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.plan import ComparisonRequest, make_plan, sweep_from_text
 from holdfast.comparison.plan import Plan as ComparePlan
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.stats import usual_targets
 from holdfast.comparison.study_schema import ExecutionOptions, Study, StudyProgress
 from holdfast.comparison.sweep_edges import edges
 from holdfast.comparison.tables import federation
-from holdfast.comparison.task import Task
 from holdfast.core.errors import HoldfastError
 from holdfast.data.sources import load
 from holdfast.engines.batches import BatchPlan
@@ -239,7 +239,7 @@ def test_a_resumed_comparison_says_how_far_it_is(capsys: pytest.CaptureFixture):
     played: list[int] = []
 
     class Count(LineLog):
-        def round(self, task: Task, record: RoundRecord) -> None:
+        def round(self, task: PlannedRun, record: RoundRecord) -> None:
             played.append(record.round)
 
     def starts(stop: int, **more: Any) -> str:
@@ -257,7 +257,7 @@ def test_a_resumed_comparison_says_how_far_it_is(capsys: pytest.CaptureFixture):
 
 def test_several_runs_that_resume(tmp_path: Path):
     method = as_method("fedavg")
-    tasks = [Task(0, 0, "fedavg", Config(seed=s), method, tmp_path / str(s)) for s in range(3)]
+    tasks = [PlannedRun(0, 0, "fedavg", Config(seed=s), method, tmp_path / str(s)) for s in range(3)]
     for task, kept in zip(tasks, (4, 11, 11), strict=True):
         folder = task.folder / "checkpoint"
         folder.mkdir(parents=True)
@@ -277,7 +277,7 @@ def test_a_row_of_the_live_table_is_a_line_at_80_columns(tmp_path: Path):
     console = Console(file=StringIO(), width=80)
     table = LiveTable(console)
     tasks = [
-        Task(row, 0, label, Config(rounds=150), as_method(label), tmp_path / label)
+        PlannedRun(row, 0, label, Config(rounds=150), as_method(label), tmp_path / label)
         for row, label in enumerate(("fedavg", "fedbug(0.4)+scaffold"))
     ]
     table.begin(tasks, ["new", "new"])

@@ -189,6 +189,10 @@ def test_names_cannot_break_out_of_a_table():
 
 
 def test_the_seeds_are_named():
-    for count, words in ((1, "seed 0;"), (2, "seeds 0 and 1;"), (3, "seeds 0 to 2;")):
+    for count, words in (
+        (1, "seed 0;"),
+        (2, "seeds 0 and 1, a split per seed;"),
+        (3, "seeds 0 to 2, a split per seed;"),
+    ):
         good("compare", "fedavg", *TINY, "--seeds", str(count), "--out", "here")
         assert words in (Path("here") / "compare.md").read_text()

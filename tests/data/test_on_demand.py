@@ -88,7 +88,7 @@ def test_what_needs_every_client_is_refused():
     needs = "needs the samples of every client, but those of clients are made on demand"
     with raises_exactly("the clients of clients are made on demand, not dealt by iid: use the split given"):
         holdfast.federate(data, "iid", 7)
-    with raises_exactly("clients has 7 clients, not 8: leave out clients"):
+    with raises_exactly("clients is 8, but clients brings 7, made on demand: leave out clients"):
         holdfast.federate(data, "given", 8)
     with raises_exactly(f"public data {needs}: leave it out"):
         holdfast.federate(data, "given", 7, public=0.1)
@@ -103,8 +103,9 @@ def test_what_needs_every_client_is_refused():
 
 
 def test_a_federation_on_demand_knows_its_size_and_its_first_client():
-    federation = holdfast.federate(on_demand(10**7), "given", 10**7)
-    assert (federation.clients, federation.classes, federation.shape) == (10**7, CLASSES, (FEATURES,))
+    federation = holdfast.federate(on_demand(10**7))
+    assert (federation.split, federation.clients) == ("given", 10**7)
+    assert (federation.classes, federation.shape) == (CLASSES, (FEATURES,))
     assert federation.occupied == range(10**7)
     assert np.array_equal(federation.data.x, X)
     assert repr(federation.data) == (
@@ -114,7 +115,9 @@ def test_a_federation_on_demand_knows_its_size_and_its_first_client():
 
 # -- normalisation ---------------------------------------------------------------------------------------------------
 def test_inputs_are_normalised_by_all_clients_if_they_are_few():
-    data = holdfast.from_clients(make, held_out(), clients=30)
+    federation = holdfast.federate(holdfast.from_clients(make, held_out(), clients=30))
+    data = federation.data
+    assert federation.normalisation == "federated"
     x = np.concatenate([make(i)[0] for i in range(30)]).astype(np.float64)
     np.testing.assert_allclose(data.mean, x.mean(0), rtol=1e-9)
     np.testing.assert_allclose(data.std, x.std(0), rtol=1e-9)
@@ -127,7 +130,7 @@ def test_inputs_are_normalised_by_a_hundred_clients_if_they_are_many():
         made.append(i)
         return make(i)
 
-    data = holdfast.from_clients(counted, held_out(), clients=10**7)
+    data = holdfast.federate(holdfast.from_clients(counted, held_out(), clients=10**7)).data
     chosen = made[2:]
     assert made[:2] == [0, 0]
     assert (len(chosen), len(set(chosen)), SOME) == (100, 100, 100)
@@ -135,14 +138,17 @@ def test_inputs_are_normalised_by_a_hundred_clients_if_they_are_many():
     x = np.concatenate([make(i)[0] for i in chosen]).astype(np.float64)
     np.testing.assert_allclose(data.mean, x.mean(0), rtol=1e-9)
     np.testing.assert_allclose(data.std, x.std(0), rtol=1e-9)
-    assert holdfast.from_clients(make, held_out(), clients=10**7).mean == data.mean
+    again = holdfast.federate(holdfast.from_clients(make, held_out(), clients=10**7), seed=1)
+    assert again.data.mean == data.mean
 
 
 @pytest.mark.parametrize("off", [False, "off"])
 def test_inputs_can_be_left_as_they_are_or_get_a_given_scale(off):
-    assert holdfast.from_clients(make, held_out(), clients=9, normalise=off).mean == ()
-    data = on_demand(9)
-    assert (data.mean, data.std) == (tuple(SCALE["mean"]), tuple(SCALE["std"]))
+    raw = holdfast.federate(holdfast.from_clients(make, held_out(), clients=9, normalise=off))
+    assert (raw.normalisation, raw.data.mean) == ("off", ())
+    known = holdfast.federate(on_demand(9))
+    assert known.normalisation == "published"
+    assert (known.data.mean, known.data.std) == (tuple(SCALE["mean"]), tuple(SCALE["std"]))
 
 
 # -- threads and processes -------------------------------------------------------------------------------------------
@@ -256,10 +262,11 @@ def load():
 def test_a_function_in_a_file_brings_them_to_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(FILE)
-    options = ["--data", "own.py:load", "--split", "given", "--clients", "1000"]
+    options = ["--data", "own.py:load"]
     done = call("run", "fedavg", *options, "--rounds", "2", "--cohort", "5", "--out", "r", "--model", "linear")
     assert done.code == 0, done.err
-    assert len(holdfast.load_run("r").history) == 2
+    result = holdfast.load_run("r")
+    assert (len(result.history), result.config.split, result.config.clients) == (2, "given", 1000)
     refused = call("split", *options)
     reason = "holdfast split needs the samples of every client, but those of own.py:load are made on demand"
     assert (refused.code, " ".join(refused.err.split())) == (2, f"holdfast: {reason}: there is no picture of them")

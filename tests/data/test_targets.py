@@ -11,7 +11,7 @@ import torch
 from helpers.exact_errors import raises_exactly
 from holdfast import federate, from_arrays, load
 from holdfast.data.targets import with_task
-from holdfast.tasks.lookup import read_task
+from holdfast.tasks.task_names import read_task
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 TOKENS = np.arange(200).reshape(40, 5) % 7

@@ -152,7 +152,7 @@ def test_the_page_about_tasks_runs_from_top_to_bottom() -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_the_lines_about_tables_run_from_top_to_bottom() -> None:
-    section = (DOCS / "data.md").read_text(encoding="utf-8").partition("\n### Tables\n")[2].partition("\n## ")[0]
+    section = (DOCS / "data.md").read_text(encoding="utf-8").partition("\n### Tables\n")[2].partition("\n##")[0]
     found = re.findall(r"^```(\w+)\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     assert [language for language, _ in found] == ["python", "sh"]
     space: dict[str, Any] = {"__name__": "tables"}

@@ -88,7 +88,8 @@ def test_init_writes_every_setting_and_reads_back_the_same_run(flags, tmp_path):
     asked = command.commands["init"].make_context("init", words)
     deployment, values = separate({k: v for k, v in asked.params.items() if k in {*FIELDS, *DEPLOYMENT_FIELDS}})
     found = settings(app)
-    assert Config(**config_values(found)) == Config(**{"clients": deployment.nodes or 3} | values)
+    decided = {"clients": deployment.nodes or 3} | ({} if "own" in flags else {"split": "dirichlet(0.3)"})
+    assert Config(**config_values(found)) == Config(**decided | values)
     assert DeploymentSettings.among(found) == deployment
     text = (app / "pyproject.toml").read_text()
     for name, field in (FIELDS | DEPLOYMENT_FIELDS).items():

@@ -33,10 +33,10 @@ def on_demand(clients: int, make: Any = make, **options: Any) -> DataSet:
 
 def federated(clients: int, make: Any = make, **options: Any) -> Federation:
     """A federation of clients made when they are drawn."""
-    return federate(on_demand(clients, make, **options), "given", clients)
+    return federate(on_demand(clients, make, **options))
 
 
 def listed(clients: int, make: Any = make, **options: Any) -> Federation:
     """A federation of the same clients, all in memory."""
     pairs = [make(i) for i in range(clients)]
-    return federate(from_clients(pairs, held_out(), **SCALE | options), "given", clients)
+    return federate(from_clients(pairs, held_out(), **SCALE | options))

@@ -17,7 +17,7 @@ import holdfast
 from helpers.commands import good
 from holdfast.cli.score_table import score_lines
 from holdfast.data.deal import Deal
-from holdfast.metrics.lookup import every_metric
+from holdfast.metrics.metric_names import every_metric
 from holdfast.tasks.next_token import NextToken
 from holdfast.training.evaluation import floor
 

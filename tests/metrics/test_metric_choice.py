@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from helpers.commands import call, good
 from helpers.exact_errors import raises_exactly
-from holdfast.metrics.lookup import every_metric, fitting, metric_named, metrics, read_metric
+from holdfast.metrics.metric_names import every_metric, fitting, metric_named, metrics, read_metric
 from holdfast.metrics.own_function import OwnFunction
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.multilabel import Multilabel

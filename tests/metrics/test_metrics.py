@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from holdfast.metrics.lookup import metrics, read_metric
+from holdfast.metrics.metric_names import metrics, read_metric
 from holdfast.metrics.predictions import Predictions
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.multilabel import Multilabel

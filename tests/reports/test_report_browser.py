@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from helpers.browser import CHROMIUM, Browser
-from helpers.studies import EVIL, LABELS, lucky, study, write
+from helpers.studies import EVIL, LABELS, errors, lucky, study, write
 from holdfast.training.drift import MEASURES
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium")
@@ -43,10 +43,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "compare": holdfast.report(write(root / "compare", with_verdicts(lucky(study())))),
         "run": holdfast.report(root / "run"),
         "evil": holdfast.report(write(root / "evil", evil)),
+        "errors": holdfast.report(write(root / "errors", swept(errors(("fedavg, lr=0.1", "fedavg, lr=0.3"))))),
     }
 
 
-@pytest.mark.parametrize("name", ["compare", "run", "evil"])
+def swept(made: dict[str, Any]) -> dict[str, Any]:
+    """The entries as two points of a sweep of one method."""
+    for e, lr in zip(made["entries"], (0.1, 0.3), strict=True):
+        e |= {"method": "fedavg", "settings": {"lr": lr}}
+    return made | {"sweep": {"lr": [0.1, 0.3]}, "best_points": {"fedavg": "fedavg, lr=0.3"}}
+
+
+@pytest.mark.parametrize("name", ["compare", "run", "evil", "errors"])
 @pytest.mark.parametrize("width", [1200, PHONE])
 def test_charts_are_drawn_and_nothing_fails(browser: Browser, pages: dict[str, Path], name: str, width: int) -> None:
     browser.open(pages[name], width)
@@ -64,7 +72,7 @@ def test_charts_are_drawn_and_nothing_fails(browser: Browser, pages: dict[str, P
     assert browser.run("document.documentElement.scrollWidth") <= width
 
 
-@pytest.mark.parametrize("name", ["compare", "run", "evil"])
+@pytest.mark.parametrize("name", ["compare", "run", "evil", "errors"])
 def test_tables_fit_on_a_desktop_and_scroll_on_a_phone(browser: Browser, pages: dict[str, Path], name: str) -> None:
     sizes = "[...document.querySelectorAll('.scroll')].map(s => [s.scrollWidth, s.clientWidth])"
     browser.open(pages[name], 1200)

@@ -13,7 +13,7 @@ import pytest
 from helpers.comparisons import stamps
 from helpers.places import ROOT
 from holdfast.comparison.observers import Observer
-from holdfast.comparison.task import Task
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.core.params import param
 from holdfast.method.config import FIELDS, Config
 from holdfast.reproduce.reproduction import Reproduction, reproduce
@@ -71,7 +71,7 @@ class RoundLog(Observer):
     def __init__(self) -> None:
         self.rounds: dict[str, list[int]] = {}
 
-    def round(self, task: Task, record: RoundRecord) -> None:
+    def round(self, task: PlannedRun, record: RoundRecord) -> None:
         self.rounds.setdefault(str(task.method), []).append(record.round)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from helpers.exact_errors import raises_exactly
 from holdfast import Federation, federate, load, run
-from holdfast.metrics.lookup import metric_named
+from holdfast.metrics.metric_names import metric_named
 from holdfast.runs.early_stopping import best_round, stopped
 from holdfast.runs.history import summarize
 from holdfast.training.round_record import RoundRecord
@@ -104,7 +104,7 @@ def test_what_cannot_choose_is_refused() -> None:
 
 
 def fitting_names() -> list[str]:
-    from holdfast.metrics.lookup import fitting
+    from holdfast.metrics.metric_names import fitting
     from holdfast.tasks.classification import Classification
 
     return fitting(Classification())

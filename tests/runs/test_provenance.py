@@ -16,8 +16,8 @@ import holdfast
 from helpers.exact_errors import raises_exactly
 from holdfast.comparison.compare import tabulate
 from holdfast.comparison.executor import Executor
+from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.stored_run import read_run
-from holdfast.comparison.task import Task
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.reports.page_text import made
@@ -85,7 +85,9 @@ def test_the_commit_is_of_this_code_and_no_other(copied: Path, monkeypatch: pyte
 
 def test_a_run_that_diverges_says_it_too(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_COMMIT", "abc1234")
-    task = Task(0, 0, "x", Config().changed(**TINY | {"model": "mlp", "steps": 5, "lr": 1e30}), Method(), Path("here"))
+    task = PlannedRun(
+        0, 0, "x", Config().changed(**TINY | {"model": "mlp", "steps": 5, "lr": 1e30}), Method(), Path("here")
+    )
     assert Executor().run(task, lambda record: None, lambda: False)[0] == "diverged"
     found = read_run(Path("here"), 0)
     assert found.why == "round 1: no client's update is finite; lower --lr, or add --clip"

@@ -178,7 +178,7 @@ def test_the_command_line_from_a_folder_of_texts_to_predictions(predict: str) ->
     result = holdfast.load_run("run")
     expected = result.predict(["to be or not to be or not", "my lord"])
     table = list(csv.reader(io.StringIO(shown.output)))
-    assert table[0] == ["sample", "class", *result.classes]
+    assert table[0] == ["sample", "token" if predict == "next-token" else "class", *result.classes]
     shown_as = dict(zip(facts["tokens"], facts["classes"], strict=True))
     assert [row[1] for row in table[1:]] == [shown_as[token] for token in expected]
     assert str(result).count("\n") == 3, "no line is broken by the name of a class"

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.exact_errors import raises_exactly
-from holdfast.tasks.lookup import read_task, tasks
 from holdfast.tasks.multilabel import Multilabel
 from holdfast.tasks.next_token import NextToken
 from holdfast.tasks.regression import Regression
+from holdfast.tasks.task_names import read_task, tasks
 
 DRAW = np.random.default_rng(5)
 

@@ -17,7 +17,7 @@ import holdfast
 from helpers.exact_errors import raises_exactly
 from holdfast.data.deal import Deal
 from holdfast.data.validation import CLIENT_TEST, hold_out_of_clients
-from holdfast.metrics.lookup import metric_named
+from holdfast.metrics.metric_names import metric_named
 from holdfast.training.client_scores import spread_of
 
 SIZES = (30, 12, 21, 5, 1)

@@ -82,6 +82,15 @@ class Encore(Part):
         )  # fmt: skip
 
 
+def test_inputs_normalised_by_their_own_clients_are_those_of_the_same_clients_in_memory():
+    pairs = [make(i) for i in range(CLIENTS)]
+    both = [
+        holdfast.from_clients(pairs, held_out()),
+        holdfast.from_clients(make, held_out(), clients=CLIENTS),
+    ]
+    assert same(*(holdfast.run("fedavg", holdfast.federate(data), **SETTINGS) for data in both))
+
+
 def test_a_further_trip_finds_the_samples_of_the_round():
     found = [
         holdfast.run(Encore(), federation, **SETTINGS | {"engine": "vector"})
@@ -341,7 +350,7 @@ def test_participation_takes_time_for_the_cohort_alone():
 
 # -- around a run ----------------------------------------------------------------------------------------------------
 def test_methods_are_compared_on_clients_made_on_demand(tmp_path: Path):
-    settings = {k: v for k, v in SETTINGS.items() if k != "model"} | {"rounds": 2, "split": "given", "clients": CLIENTS}
+    settings = {k: v for k, v in SETTINGS.items() if k != "model"} | {"rounds": 2}
     made = holdfast.compare(["fedavg", "scaffold"], on_demand(CLIENTS), "mlp", seeds=2, out=tmp_path / "c", **settings)
     assert made.finished
     assert made.study is not None

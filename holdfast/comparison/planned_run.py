@@ -20,7 +20,7 @@ RUN_AGAIN = "delete that run's folder to run it again"
 
 
 @dataclass(frozen=True)
-class Task:
+class PlannedRun:
     """One run in a folder of its own.
 
     Attributes:
