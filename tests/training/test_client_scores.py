@@ -214,7 +214,7 @@ def test_local_layers_are_scored_with_each_clients_own_model(engine: str):
     """Under ``batchnorm=local`` the score of a run is the mean of the clients' own, on their own samples."""
     fed, trainers = holdfast.federate(blobs(), client_test=0.2, validation=0.25), []
     torch.manual_seed(0)
-    settings = {k: v for k, v in SETTINGS.items() if k != "model"} | {"batchnorm": "local"}
+    settings = {k: v for k, v in SETTINGS.items() if k != "model"} | {"batchnorm": "local", "cohort": 5}
     result = holdfast.run(
         "fedavg", fed, Normed(), engine=engine, on_start=lambda t, done: trainers.append(t), **settings
     )
@@ -222,17 +222,24 @@ def test_local_layers_are_scored_with_each_clients_own_model(engine: str):
     assert fed.validation is not None
     module, trainer = Normed().double(), trainers[0]
     mean, std = (torch.tensor(v, dtype=torch.float64) for v in (fed.data.mean, fed.data.std))
-    scores, judged = [], []
+    scores, judged, losses = [], [], []
     for i in range(4):
-        net, w = trainer.client_model(i, trainer.server.served())
-        module.load_state_dict(net.state_dict(w))
+        kept = trainer.clients.rows[i]["batchnorm"]
+        module.load_state_dict(trainer.net.state_dict(trainer.server.served()))
+        with torch.no_grad():
+            (module.norm.weight.copy_(kept["own"][:6]), module.norm.bias.copy_(kept["own"][6:]))
+        running = kept["running"]
+        (module.norm.running_mean.copy_(running[:6]), module.norm.running_var.copy_(running[6:]))
+        assert not torch.equal(module.norm.running_mean, Normed().norm.running_mean.double())
         module.eval()
         for held, found in ((fed.client_test, scores), (fed.validation, judged)):
             rows = held.client(i)
             with torch.no_grad():
-                hits = module((fed.data.x[rows].double() - mean) / std).argmax(1) == fed.data.y[rows]
-            found.append(hits)
+                logits = module((fed.data.x[rows].double() - mean) / std)
+            found.append(logits.argmax(1) == fed.data.y[rows])
+            losses += [float(nn.functional.cross_entropy(logits, fed.data.y[rows]))] if found is scores else []
     assert result.summary["final"] == pytest.approx(np.mean([h.double().mean() for h in scores]))
+    assert result.history[-1].test["loss"] == pytest.approx(np.mean(losses))
     assert result.history[-1].clients["mean"] == pytest.approx(result.summary["final"])
     assert result.history[-1].validation["accuracy"] == pytest.approx(float(torch.cat(judged).double().mean()))
 
