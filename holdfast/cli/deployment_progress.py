@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.runs.folder import stored_names
-from holdfast.runs.history import read_history
+from holdfast.runs.history import best_text, read_history
 from holdfast.runs.run_files import HISTORY
 from holdfast.runs.run_progress import RunProgress, explosion, over_clients, where
 
@@ -57,7 +57,7 @@ class DeploymentProgress:
         """Show the summary of the run."""
         if s["final"] is not None:
             self.progress.console.print(
-                f"{s['metric']} {s['final']:.4f} (best {s['best']:.4f}) after {s['rounds']} rounds and "
+                f"{s['metric']} {s['final']:.4f} ({best_text(s)}) after {s['rounds']} rounds and "
                 f"{s['seconds']:.1f} s; {s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
                 highlight=False,
                 soft_wrap=True,

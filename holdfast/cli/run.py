@@ -82,6 +82,7 @@ def command(
 def show(result: Result, progress: RunProgress) -> None:
     """Print the end of a run."""
     from holdfast.cli.score_table import score_lines
+    from holdfast.runs.history import best_text
     from holdfast.runs.run_progress import explosion, over_clients, where
 
     s = result.summary
@@ -89,13 +90,19 @@ def show(result: Result, progress: RunProgress) -> None:
         rounds = f"{s['rounds']} round{'s' * (s['rounds'] != 1)}"
         scores = min(5, sum(bool(r.test) for r in result.history))
         progress.console.print(
-            f"{s['metric']} {s['final']:.4f} (best {s['best']:.4f}, mean of the last {scores} "
+            f"{s['metric']} {s['final']:.4f} ({best_text(s)}; mean of the last {scores} "
             f"{s['last5']:.4f}) after {rounds} and {s['seconds']:.1f} s; "
             f"{s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
             highlight=False,
             soft_wrap=True,
         )
-    for line in score_lines(s, result.task.floor):
+    if s.get("stopped_early"):
+        patience = f"{result.config.stop_after} evaluation{'s' * (result.config.stop_after != 1)}"
+        progress.console.print(
+            f"stopped early after round {s['rounds']}: no better validation score in {patience}", highlight=False
+        )
+    positive = result.classes[1] if result.task.has_classes and len(result.classes) == 2 else None
+    for line in score_lines(s, result.task.floor, positive):
         progress.console.print(line, highlight=False, soft_wrap=True, markup=False)
     if "personal_accuracy" in s:
         progress.console.print(

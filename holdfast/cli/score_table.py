@@ -7,14 +7,16 @@ from typing import Any
 
 WIDEST = 48  # characters of a metric's name; more would not fit in 80 columns
 UNDEFINED = "-"
+OF_CLASS = ("recall", "precision")  # scores of one of two classes
 
 
-def score_lines(summary: Mapping[str, Any], floor_name: str) -> list[str]:
+def score_lines(summary: Mapping[str, Any], floor_name: str, positive: str | None = None) -> list[str]:
     """Return the lines of the table, the metric that the run goes by first.
 
     Args:
         summary: The summary of the run.
         floor_name: What the floor predicts, such as ``majority class``.
+        positive: The second of two classes, whose recall and precision are shown.
 
     Returns:
         The lines, of at most 80 characters; none if the run has no further scores to show.
@@ -24,7 +26,10 @@ def score_lines(summary: Mapping[str, Any], floor_name: str) -> list[str]:
         return []
     names = sorted(scores, key=lambda name: name != summary["metric"])
     head = ["score", "test data", *([floor_name] if floor else [])]
-    rows = [[_cut(name), _number(scores[name]), *([_number(floor.get(name))] if floor else [])] for name in names]
+    shown = {name: f"{name} of {positive}" if positive and name in OF_CLASS else name for name in names}
+    rows = [
+        [_cut(shown[name]), _number(scores[name]), *([_number(floor.get(name))] if floor else [])] for name in names
+    ]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     return [
         "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(pairs)).rstrip()

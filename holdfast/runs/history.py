@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -117,6 +117,17 @@ def summarize(records: Sequence[RoundRecord], metric: Metric, guessing: float | 
         "exploded": explosion is not None,
         "exploded_round": explosion,
     }
+
+
+def best_text(summary: Mapping[str, Any]) -> str:
+    """Say what the best score of a run is, and by which data its round was chosen.
+
+    >>> best_text({"best": 0.5, "best_round": 7, "chosen_on": "validation"})
+    'best 0.5000 in round 7, chosen on validation data'
+    """
+    score = "none" if summary["best"] is None else f"{summary['best']:.4f}"
+    where = "" if summary.get("best_round") is None else f" in round {summary['best_round']}"
+    return f"best {score}{where}, chosen on {summary.get('chosen_on', 'test')} data"
 
 
 def history_frame(records: Sequence[RoundRecord]) -> pandas.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.runs.history import best_text
 from holdfast.runs.model_facts import DICT, ModelFacts
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ def _rows(result: Result) -> list[tuple[str, str]]:
         ("split", f"{c.split} over {c.clients} clients, seed {c.deal_seed}"),
         ("rounds", f"{s['rounds']} of {c.rounds}, {local} of local training each with batches of {c.batch}"),
     ]
-    for name, key in ((s["metric"], "final"), (f"best {s['metric']}", "best")):
-        rows += [(name, f"{s[key]:.4f}")] if s.get(key) is not None else []
+    if s["final"] is not None:
+        rows += [(s["metric"], f"{s['final']:.4f} on test data; {best_text(s)}")]
     if result.score is not None:
         rows.append(("test loss", f"{result.score.loss:.4f}"))
     if s.get("leaks_test_data"):

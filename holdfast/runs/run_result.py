@@ -17,7 +17,7 @@ from holdfast.data.table_encoding import Encoded, encode
 from holdfast.method.config import Config
 from holdfast.models.net import Net
 from holdfast.runs.client_table import ClientRow, ClientTable
-from holdfast.runs.history import history_frame
+from holdfast.runs.history import best_text, history_frame
 from holdfast.runs.model_facts import DICT, TENSOR, ModelFacts
 from holdfast.runs.raw_inputs import stored_inputs
 from holdfast.runs.text_inputs import output_texts, texts_in, tokens_of_texts
@@ -61,7 +61,7 @@ class Result:
         c, s = self.config, self.summary
         megabytes = [f"{s[key] / 1e6:.2f} MB" for key in ("upload_bytes", "download_bytes")]
         known = s["final"] is not None
-        scores = f"{s['metric']} {s['final']:.4f}, best {s['best']:.4f}; " if known else ""
+        scores = f"{s['metric']} {s['final']:.4f}, {best_text(s)}; " if known else ""
         more = ", ..." * (len(self.classes) > SHOWN)
         lines = [
             f"{c.method} on {c.data}, {c.split} over {c.clients} clients",

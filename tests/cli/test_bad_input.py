@@ -377,10 +377,11 @@ def test_malformed_expression(text: str, message: str, flag: str):
         (
             "learning_rate = 1",
             "unknown setting 'learning_rate' in my.toml; known: augment, augment_public, batch, batchnorm, "
-            "checkpoint_every, clients, clip, cohort, compile, convolution, data, data_dir, device, drift, engine, "
-            "epochs, eval_every, files, graphs, head, imports, lr, lr_decay, lr_schedule, method, model, optimizer, "
-            "participation, personal, personal_what, precision, public, rounds, seed, server_lr, slice, split, states, "
-            "steps, track, weight_decay, workers",
+            "checkpoint_every, class_weights, client_eval, client_test, clients, clip, cohort, compile, convolution, "
+            "data, data_dir, device, drift, engine, epochs, eval_every, files, graphs, head, imports, lr, lr_decay, "
+            "lr_schedule, method, metric, model, normalisation, optimizer, participation, personal, personal_what, "
+            "pos_weight, precision, public, rounds, seed, server_lr, slice, split, split_seed, states, steps, "
+            "stop_after, task, track, validation, validation_from, weight_decay, workers",
         ),
         ("[lr]\nx = 1", "lr must be a number above 0, not {'x': 1}"),
         ('lr = "fast"', "lr must be a number above 0, not fast"),
@@ -716,7 +717,10 @@ def test_data_that_are_not_finite(value: float, which: str):
     [
         (torch.full((90,), -1), "y must be integers from 0 to 2**63 - 1, not -1 to -1; number them from 0"),
         (Y[:50], "y has 50 entries and x has 90; give one label or group per sample"),
-        (Y / 2, "y must be integers 0, 1, 2, ..., not float32; convert them first"),
+        (
+            Y / 1.0,
+            'y has real numbers that are all whole, such as 0: give task="classification" or task="regression"',
+        ),
     ],
 )
 def test_bad_labels(y: Tensor, message: str):

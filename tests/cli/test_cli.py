@@ -77,9 +77,10 @@ def test_json_is_the_summary_of_the_history():
 
 def test_history_says_what_happened():
     good("run", "fedavg", *TINY, "--out", "here")
-    wanted = "round test_accuracy test_loss train_loss seconds upload_bytes download_bytes cohort skipped"
+    wanted = "round test train_loss seconds upload_bytes download_bytes cohort skipped"
     for number, line in enumerate(lines("here"), start=1):
         assert line.keys() >= set(wanted.split())
+        assert line["test"].keys() == {"accuracy", "loss"}
         assert (line["round"], len(line["cohort"]), line["skipped"]) == (number, 2, [])
 
 

@@ -13,7 +13,7 @@ from helpers.commands import config, good
 from helpers.exact_errors import raises_exactly
 from helpers.flower_toys import SMALL, MemoryGrid
 from helpers.own_files import FILES, OWN, write_files
-from holdfast import Config
+from holdfast import Config, federate, from_arrays
 from holdfast.flower.app import carried, client_app, serve
 from holdfast.flower.local_cluster import LinkSecurity, LocalCluster
 from holdfast.runs.code_files import recorded
@@ -83,7 +83,7 @@ def test_a_node_executes_no_file_that_its_app_does_not_carry():
         f"{Path.cwd()}/node/net.py has changed since the run was started: restore it (the run folder keeps a copy in "
         "files/net.py)"
     ):
-        network(moved, None, (3,), 2)
+        network(moved, None, federate(from_arrays([[0.0] * 3] * 4, [0, 1, 0, 1]), "iid", clients=2))
     assert carried(Config(), None) == Config()
 
 

@@ -435,12 +435,12 @@ def test_a_damaged_description(change: Any, message: str):
 def test_a_result_is_printed_in_a_few_lines():
     result = holdfast.run("fedavg", rows_federation(), rows_model(), out="run", **FAST)
     seconds, accuracy = result.summary["seconds"], result.summary["final"]
-    best = result.summary["best"]
+    best, best_round = result.summary["best"], result.summary["best_round"]
     size = 2 * 2 * (5 * 8 + 8 + 8 * 2 + 2) * 4 / 1e6  # rounds, clients, parameters, bytes
     assert str(result).splitlines() == [
         "fedavg on arrays, iid over 4 clients",
-        f"2 of 2 rounds in {seconds:.1f} s: accuracy {accuracy:.4f}, best {best:.4f}; {size:.2f} MB up, "
-        f"{size:.2f} MB down",
+        f"2 of 2 rounds in {seconds:.1f} s: accuracy {accuracy:.4f}, best {best:.4f} in round {best_round}, chosen on "
+        f"test data; {size:.2f} MB up, {size:.2f} MB down",
         "Sequential with 66 parameters for 2 classes: cold, warm",
         "kept in run",
     ]
