@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import holdfast
 from helpers.commands import good, refused
 from helpers.exact_errors import raises_exactly
+from holdfast.runs.history import best_text
 from holdfast.runs.model_export import example_inputs, write_onnx, write_torch
 from holdfast.runs.model_facts import InputFacts, ModelFacts
 from holdfast.runs.trained_model import RawModel
@@ -119,7 +120,7 @@ def test_the_card_says_what_the_model_is(result: holdfast.Result):
         "data": "arrays",
         "split": "iid over 3 clients, seed 0",
         "rounds": "2 of 2, 2 steps of local training each with batches of 32",
-        "accuracy": f"{s['final']:.4f} on test data; best {s['best']:.4f} in round {s['best_round']}, chosen on test data",
+        "accuracy": f"{s['final']:.4f} on test data; {best_text(s)}",
         "test loss": f"{result.score.loss:.4f}",
         "inputs": "uint8 [n, 3, 8, 8]",
         "normalisation": "federated: mean and standard deviation per channel or feature, in `model.json`",
