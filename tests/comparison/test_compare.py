@@ -439,7 +439,7 @@ def test_a_sweep_says_that_its_best_is_at_the_edge():
     wide = good(*args, "here", "--sweep", "lr=0.000001,0.1")
     assert says in " ".join(wide.err.split())
     assert f"- {says}\n" in Path("here/compare.md").read_text()
-    assert f" B{says[1:]}." in holdfast.report("here").read_text()
+    assert f"<li>B{says[1:]}.</li>" in holdfast.report("here").read_text()
     assert "edge" not in good(*args, "lone", "--sweep", "lr=0.1").err
     assert "edge" not in good(*args, "who", "--sweep", "split=iid,shards(2)").err
 

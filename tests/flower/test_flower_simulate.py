@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,10 @@ def listening(pids):
     """Return the addresses at which processes accept connections, as the kernel writes them."""
     sockets = set()
     for pid in pids:
-        for entry in Path(f"/proc/{pid}/fd").glob("*"):
-            try:
-                sockets.add(str(entry.readlink()))
-            except OSError:
-                continue
+        with suppress(FileNotFoundError):  # the process has ended
+            for entry in Path(f"/proc/{pid}/fd").glob("*"):
+                with suppress(OSError):
+                    sockets.add(str(entry.readlink()))
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
