@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import asdict
 from functools import cache
 from typing import Any
 
@@ -57,8 +56,8 @@ def check_agreement(name: str, loop: list[RoundRecord], vector: list[RoundRecord
         vector: The history of the vector engine.
     """
     for a, b in zip(loop, vector, strict=True):
-        for key, value in asdict(a).items():
-            other = asdict(b)[key]
+        for key, value in a.flat().items():
+            other = b.flat()[key]
             if key == "seconds":
                 continue
             same = math.isclose(value, other, rel_tol=1e-8) if isinstance(value, float) else value == other

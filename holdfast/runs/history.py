@@ -139,8 +139,5 @@ def history_frame(records: Sequence[RoundRecord]) -> pandas.DataFrame:
 
     rows = []
     for record in records:
-        values = asdict(record)
-        groups = {kind: values.pop(kind) for kind in ("test", "validation", "clients", "drift")}
-        values = {k: v for k, v in values.items() if v or k not in LEFT_OUT}
-        rows.append(values | {f"{kind}_{name}": v for kind, found in groups.items() for name, v in found.items()})
+        rows.append({k: v for k, v in record.flat().items() if v or k not in LEFT_OUT})
     return pandas.DataFrame(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ def _assert_named(found: Tensors, expected: Tensors, where: str) -> None:
 
 def facts(ran: Ran) -> list[dict[str, Any]]:
     """Return the history without the clock."""
-    return [asdict(record) | {"seconds": None} for record in ran.history]
+    return [record.flat() | {"seconds": None} for record in ran.history]
 
 
 def assert_agree(one: Ran, other: Ran, names: tuple[str, str] = ("loop", "vector")) -> None:

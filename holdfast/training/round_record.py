@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class RoundRecord:
     reset: list[int] = field(default_factory=list)  # clients whose parts had lost their state and started over
     waiting: float | None = None  # seconds of the round spent waiting for other machines
     overhead: float | None = None  # seconds of our own code besides training: the server's and the slowest node's
+
+    def flat(self) -> dict[str, Any]:
+        """Return the record with every score and every measure of drift as an entry, such as ``test_accuracy``."""
+        values = asdict(self)
+        groups = {kind: values.pop(kind) for kind in ("test", "validation", "clients", "drift")}
+        return values | {f"{kind}_{name}": v for kind, found in groups.items() for name, v in found.items()}
 
     @property
     def test_accuracy(self) -> float | None:
