@@ -269,10 +269,11 @@ def test_other_folders_are_left_alone(toy: Path) -> None:
 BLOCK = """
 from importlib.machinery import PathFinder
 
-ABSENT = {"click", "rich", "scipy", "sklearn", "matplotlib", "plotly", "PIL"}
+ABSENT = {"click", "rich", "scipy", "sklearn", "matplotlib", "plotly", "PIL", "pandas", "pyarrow", "torchmetrics"}
+ABSENT |= {"datasets", "dill"}
 find = PathFinder.find_spec
-PathFinder.find_spec = lambda name, path=None, target=None: (
-    None if name.split(".")[0] in ABSENT else find(name, path, target)
+PathFinder.find_spec = staticmethod(
+    lambda name, path=None, target=None: None if name.split(".")[0] in ABSENT else find(name, path, target)
 )
 """
 
