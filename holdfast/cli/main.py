@@ -18,7 +18,7 @@ COMMANDS = {
     "compare": ("holdfast.cli.compare", "Compare methods on the same federations, cohorts and batches."),
     "reproduce": ("holdfast.cli.reproduce", "Reproduce a paper's tables and compare with the published numbers."),
     "report": ("holdfast.cli.report", "Write an HTML report of a run or a comparison."),
-    "predict": ("holdfast.cli.predict", "Predict the classes of new samples with the model of a run."),
+    "predict": ("holdfast.cli.predict", "Predict new samples with the model of a run."),
     "export": ("holdfast.cli.export", "Write the model of a run for use without Holdfast."),
     "methods": ("holdfast.cli.methods", "List the methods, or describe one."),
     "split": ("holdfast.cli.split", "Show how a split distributes the data among clients."),

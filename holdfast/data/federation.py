@@ -154,7 +154,7 @@ class Federation:
         """Raise an error for what needs the samples of every client, if clients are made on demand."""
         if self.on_demand is not None:
             raise HoldfastError(
-                f"{what} needs the samples of every client, but those of {self.data.name} are made on demand: {remedy}"
+                f"{what} needs the samples of every client, but this data makes clients on demand: {remedy}"
             )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Federation:

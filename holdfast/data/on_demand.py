@@ -94,7 +94,7 @@ def clients_on_demand(
     count, threads = _number_of(make, clients), _whole("threads", threads)
     if normalise == POOLED:
         raise HoldfastError(
-            f"normalise={POOLED} needs the samples of every client, but those of {name} are made on demand: give mean "
+            f"normalise={POOLED} needs the samples of every client, but this data makes clients on demand: give mean "
             "and std, or leave it out"
         )
     held = from_arrays(

@@ -106,9 +106,9 @@ def encode(table: Table, encoding: TableEncoding, rows: np.ndarray | None = None
             found[:, None] == known if encoding.categories == ONEHOT else found[:, None]
         )
     if unseen:
-        cells = f"{len(unseen)} cell{'s' * (len(unseen) > 1)}"
-        log.warning("%s: %s of %s with a value that no training row has, such as %s: it counts as none of the known "
-                    "values", table.where, cells, what, unseen[0])  # fmt: skip
+        cells, have = ("1 cell", "has") if len(unseen) == 1 else (f"{len(unseen)} cells", "have")
+        log.warning("%s: %s of %s %s a value that no training row has, such as %s: it counts as none of the known "
+                    "values", table.where, cells, what, have, unseen[0])  # fmt: skip
     if encoding.categories == ONEHOT:
         return np.concatenate(numbers, 1, dtype=np.float32)
     parts = {"numbers": np.concatenate(numbers, 1, dtype=np.float32)} if numbers else {}

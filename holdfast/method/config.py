@@ -75,6 +75,7 @@ class Config(Named):
         None,
         "task: classification, multilabel, regression, next-token or your own; default: follows from the data",
         roles=("federation",),
+        not_swept="make one comparison per task",
     )
     model: str = param("mlp", "network: linear, mlp, cnn, ... (see: holdfast models)", roles=("headline",))
     head: str | None = param(None, "name of the model's last linear layer; default: detected automatically")
@@ -127,6 +128,7 @@ class Config(Named):
         low=0,
         below=1,
         roles=("federation", "setup"),
+        not_swept="make one comparison per fraction",
     )
     validation_from: str = param(
         "clients",
@@ -138,7 +140,9 @@ class Config(Named):
         None, "stop early: after N evaluations without a better validation score", low=1, roles=("extends",)
     )
     metric: str | None = param(
-        None, "metric that tables, targets and choices go by (see docs/scores.md); default: the task's"
+        None,
+        "metric that tables, targets and choices go by (see docs/scores.md); default: the task's",
+        not_swept="a comparison goes by one metric: use --metric",
     )
     class_weights: str = param(
         "none", "weights of the classes in the loss; balanced: rare classes count as much as frequent ones",
@@ -253,6 +257,8 @@ class Config(Named):
             raise HoldfastError("cohort and participation cannot be used together: set one of them")
         if self.class_weights != "none" and self.pos_weight is not None:
             raise HoldfastError("class_weights and pos_weight cannot be used together: set one of them")
+        if self.client_test != FIELDS["client_test"].default and not self.client_eval:
+            raise HoldfastError("client_test has no effect without client_eval: add --client-eval, or leave it out")
         if self.epochs is not None and self.steps is not None:
             raise HoldfastError("epochs and steps cannot be used together: set one of them")
         if read_schedule(self.lr_schedule) != ConstantRate() and self.lr_decay != 1:

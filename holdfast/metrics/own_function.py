@@ -77,7 +77,7 @@ class OwnFunction(Metric):
         predictions = p.outputs if p.task.targets == NUMBERS else p.probabilities
         try:
             value = self.function(p.y.numpy(), predictions.numpy())
-            value = value.item() if hasattr(value, "item") else value  # of NumPy or torch
+            value = value.item() if getattr(value, "size", None) == 1 or getattr(value, "ndim", None) == 0 else value
         except HoldfastError:
             raise
         except Exception as error:

@@ -201,6 +201,7 @@ def fitted(
                 f"the network {config.model} takes one tensor, but a sample of {federation.data.name} is several "
                 f"({names}); use a model of your own"
             )
+        refuse_one_output(config, federation)
         federation = _as_tokens(config, federation) if takes_tokens(config.model) else federation.as_images()
     module = network(config, model, federation)
     if federation.integers and not is_named(config, model):
@@ -209,6 +210,15 @@ def fitted(
         except HoldfastError:
             pass  # a model that takes numbers; if it takes neither, the error below names the reason
     return federation, _network(config, federation, module, device)
+
+
+def refuse_one_output(config: Config, federation: Federation) -> None:
+    """Raise an error if a named network has one output per sample, but a token is predicted at every position."""
+    data = federation.data
+    if data.task.positions(data.y) and not takes_tokens(config.model):
+        raise HoldfastError(
+            f"the network {config.model} does not predict a token at every position; use lstm, or a model of your own"
+        )
 
 
 def _as_tokens(config: Config, federation: Federation) -> Federation:

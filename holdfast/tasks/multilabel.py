@@ -30,7 +30,7 @@ class Multilabel(Task):
         return losses.mean(1)
 
     def judge(self, outputs: Tensor, y: Tensor) -> Judged:
-        return Judged(y, self.loss(outputs, y), outputs, ((outputs > 0) == (y > 0)).to(outputs.dtype).mean(1))
+        return Judged(y, self.loss(outputs, y), outputs, ((outputs > 0) == (y > 0)).double().mean(1))
 
     def constant(self, y: Tensor, outputs: int) -> Tensor:
         positives = y.double().sum(0)
@@ -51,7 +51,10 @@ class Multilabel(Task):
         return place[inverse.reshape(-1)], (*names, *(["others"] if len(rows) > SHOWN else []))
 
     def check(self, what: str, y: Tensor, outputs: int) -> None:
-        if y.dim() != 2 or y.shape[1] != outputs or not bool(((y == 0) | (y == 1)).all()):
+        if y.dim() == 2 and not bool(((y == 0) | (y == 1)).all()):
+            odd = y[(y != 0) & (y != 1)][0]
+            raise HoldfastError(f"{what} has the value {float(odd):g}, expected 0 or 1 for every label; convert it")
+        if y.dim() != 2 or y.shape[1] != outputs:
             raise HoldfastError(
                 f"{what} must be 0 or 1 for each of {outputs} labels, [n, {outputs}], not {y.dtype} {list(y.shape)}; "
                 "give a column per label"

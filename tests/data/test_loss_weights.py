@@ -210,7 +210,7 @@ def test_nodes_with_their_own_data_need_a_number():
 def test_clients_made_on_demand_need_a_number():
     data = holdfast.from_clients(lambda i: (X[i::4], BINARY[i::4]), test=(X, BINARY), clients=4, classes=["no", "yes"])
     fed = holdfast.federate(data)
-    why = "balanced needs the samples of every client, but those of clients are made on demand:"
+    why = "balanced needs the samples of every client, but this data makes clients on demand:"
     with raises_exactly(f"class_weights {why} leave it out"):
         with_loss_weights(fed, "balanced", None)
     with raises_exactly(f"pos_weight {why} give a number"):

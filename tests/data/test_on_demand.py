@@ -68,7 +68,7 @@ def test_what_a_function_lacks_is_named():
     with raises_exactly("there are 2 clients, not 3: leave out clients"):
         holdfast.from_clients([make(0), make(1)], held_out(), clients=3)
     with raises_exactly(
-        "normalise=pooled needs the samples of every client, but those of clients are made on demand: give mean and "
+        "normalise=pooled needs the samples of every client, but this data makes clients on demand: give mean and "
         "std, or leave it out"
     ):
         holdfast.from_clients(make, held_out(), clients=3, normalise="pooled")
@@ -85,7 +85,7 @@ def test_random_numbers_that_do_not_come_from_the_client_are_noticed_at_once():
 # -- what fits a federation ------------------------------------------------------------------------------------------
 def test_what_needs_every_client_is_refused():
     data = on_demand(7)
-    needs = "needs the samples of every client, but those of clients are made on demand"
+    needs = "needs the samples of every client, but this data makes clients on demand"
     with raises_exactly("the clients of clients are made on demand, not dealt by iid: use the split given"):
         holdfast.federate(data, "iid", 7)
     with raises_exactly("clients is 8, but clients brings 7, made on demand: leave out clients"):
@@ -268,5 +268,5 @@ def test_a_function_in_a_file_brings_them_to_the_command_line(tmp_path: Path, mo
     result = holdfast.load_run("r")
     assert (len(result.history), result.config.split, result.config.clients) == (2, "given", 1000)
     refused = call("split", *options)
-    reason = "holdfast split needs the samples of every client, but those of own.py:load are made on demand"
+    reason = "holdfast split needs the samples of every client, but this data makes clients on demand"
     assert (refused.code, " ".join(refused.err.split())) == (2, f"holdfast: {reason}: there is no picture of them")

@@ -69,7 +69,7 @@ def test_every_kind_of_column(caplog: pytest.LogCaptureFixture) -> None:
     assert data.test_x[1].tolist() == pytest.approx([mean, 1, 0, 0, 0.5, 0, 0, 0, 0])
     assert data.test_x[0].tolist() == [70, 0, 1, 0, 1, 0, 0, 1, 0]
     assert caplog.messages == [
-        "t.csv: 2 cells of the test data with a value that no training row has, such as sex = 'x': it counts as none "
+        "t.csv: 2 cells of the test data have a value that no training row has, such as sex = 'x': it counts as none "
         "of the known values"
     ]
     assert (data.classes, data.y.tolist(), data.test_y.tolist()) == (("ill", "well"), [0, 1, 0, 1, 1, 0], [0, 1])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from helpers.exact_errors import raises_exactly
-from holdfast import Federation, federate, load, run
+from holdfast import Federation, federate, from_arrays, load, run
 from holdfast.metrics.metric_names import metric_named
 from holdfast.runs.early_stopping import best_round, stopped
 from holdfast.runs.history import summarize
@@ -99,6 +99,11 @@ def test_what_cannot_choose_is_refused() -> None:
         run("fedavg", stop_after=3)
     with raises_exactly("ccvr works in the last round, which stop_after does not know: leave out one of them"):
         run("ccvr", stop_after=3, validation=0.1)
+    with raises_exactly("client_test has no effect without client_eval: add --client-eval, or leave it out"):
+        run("fedavg", client_test=0.3)
+    tokens = [[i % 3] * 4 for i in range(60)]
+    with raises_exactly("the network mlp does not predict a token at every position; use lstm, or a model of your own"):
+        run("fedavg", federate(from_arrays(tokens, tokens), "iid", clients=2))
     with raises_exactly("rmse does not fit classification; use one of " + ", ".join(fitting_names())):
         run("fedavg", metric="rmse")
 

@@ -82,7 +82,7 @@ def test_raw_rows_are_predicted_as_computed_by_hand(frame: pd.DataFrame, caplog:
     caplog.clear()
     np.testing.assert_allclose(result.predict_proba(shuffled), wanted, atol=1e-5)
     assert caplog.messages == [
-        "the frame: 2 cells of the samples with a value that no training row has, such as ward = 'C': it counts as "
+        "the frame: 2 cells of the samples have a value that no training row has, such as ward = 'C': it counts as "
         "none of the known values"
     ]
     assert [result.classes[i] for i in result.predict(frame)] == [("ill", "well")[i] for i in wanted.argmax(1)]

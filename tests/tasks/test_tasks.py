@@ -119,8 +119,9 @@ def test_next_token_is_the_mean_over_positions_that_count() -> None:
 @pytest.mark.parametrize(
     ("task", "y", "message"),
     [
-        ("multilabel", torch.tensor([[0.0, 2.0]]),
-         "y must be 0 or 1 for each of 2 labels, [n, 2], not torch.float32 [1, 2]; give a column per label"),
+        ("multilabel", torch.tensor([[0.0, 2.0]]), "y has the value 2, expected 0 or 1 for every label; convert it"),
+        ("multilabel", torch.tensor([[0.0, 1.0, 1.0]]),
+         "y must be 0 or 1 for each of 2 labels, [n, 2], not torch.float32 [1, 3]; give a column per label"),
         ("regression", torch.tensor([[1.0, math.nan]]), "y has NaN or infinite numbers, first in sample 0; clean it"),
         ("regression", torch.tensor([[1, 2]]),
          "y must be 2 real numbers per sample, not torch.int64 [1, 2]; convert them"),

@@ -220,7 +220,7 @@ def test_a_client_that_changes_between_rounds_is_noticed():
     ],
 )
 def test_what_needs_every_client_is_refused(what, method, settings):
-    reason = f"{what} needs the samples of every client, but those of clients are made on demand: leave it out"
+    reason = f"{what} needs the samples of every client, but this data makes clients on demand: leave it out"
     with raises_exactly(reason):
         prepare_simulation(Config(clients=CLIENTS, **settings), as_method(method), federated(CLIENTS))
 
@@ -228,7 +228,7 @@ def test_what_needs_every_client_is_refused(what, method, settings):
 def test_batchnorm_layers_that_stay_at_clients_are_refused():
     model = torch.nn.Sequential(torch.nn.Linear(FEATURES, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, CLASSES))
     with raises_exactly(
-        "batchnorm = local needs the samples of every client, but those of clients are made on demand: leave it out"
+        "batchnorm = local needs the samples of every client, but this data makes clients on demand: leave it out"
     ):
         holdfast.run("fedavg", federated(CLIENTS), model, batchnorm="local")
 
