@@ -93,8 +93,8 @@ class Fnr(Part):
         refine = FeatureNorms(self.weight, self.mode)
         return (
             Trip(
-                sum=(refine,), who=self.weakest, message=self.reference, state=self.stored, epochs=self.epochs, public=True,
-                batch=self.batch, shuffled=self.shuffled,
+                sum=(refine,), who=self.weakest, message=self.reference, state=self.stored, epochs=self.epochs,
+                public=True, batch=self.batch, shuffled=self.shuffled,
             ),
         )  # fmt: skip
 
