@@ -17,14 +17,14 @@ class ProbabilityLoss(Part):
         loss = 1 - p_y,    p = softmax(logits)
 
     Some public code trains on it without meaning to: its network ends in a softmax, and its loss is the negative
-    log-likelihood, which expects logarithms. The gradient on the logits is that of cross-entropy times ``p_y``, so samples
-    that are far from being learned hardly count.
+    log-likelihood, which expects logarithms. The gradient on the logits is that of cross-entropy times ``p_y``, so
+    samples that are far from being learned hardly count.
     """
 
     name = "probability-loss"
     paper = "Ghosh et al. 2017, Robust Loss Functions under Label Noise for Deep Neural Networks"
     group = "baseline"
-    summary = "Trains on probabilities, not on their logs"
+    summary = "Trains on probabilities, not their logs"
 
     @property
     def needs(self) -> tuple[str, ...]:
