@@ -166,6 +166,7 @@ class Paper:
         table: The tables.
         choice: What the paper leaves open, each decided in one way.
         reading: Ways to read the paper, beside the file's own settings.
+        believed: What we believe its printed numbers come from, and why: a paragraph for the page of results.
     """
 
     name: str
@@ -176,6 +177,7 @@ class Paper:
     table: tuple[PaperTable, ...]
     choice: tuple[Choice, ...] = ()
     reading: tuple[Reading, ...] = ()
+    believed: str = ""
 
     def find(self, id: str) -> PaperTable:
         """Return the table with this number or name."""

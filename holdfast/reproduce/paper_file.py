@@ -49,13 +49,17 @@ def load_paper(name: str, folder: Path | None = None) -> Paper:
     for scale in scales:
         if scale not in SCALES[:-1]:
             raise unknown("scale", scale, SCALES[:-1], f"in {where}")
-    raw = {"notes": "", "setting": {}} | raw | {
-        "scale": scales,
-        "table": tuple(tables),
-        "name": name,
-        "choice": tuple(made(Choice, f"{where}, a choice", c) for c in listed(where, raw, "choice")),
-        "reading": tuple(made(Reading, f"{where}, a reading", r) for r in listed(where, raw, "reading")),
-    }
+    raw = (
+        {"notes": "", "setting": {}}
+        | raw
+        | {
+            "scale": scales,
+            "table": tuple(tables),
+            "name": name,
+            "choice": tuple(made(Choice, f"{where}, a choice", c) for c in listed(where, raw, "choice")),
+            "reading": tuple(made(Reading, f"{where}, a reading", r) for r in listed(where, raw, "reading")),
+        }
+    )
     paper = made(Paper, where, raw)
     check_readings(where, paper)
     return paper

@@ -6,14 +6,17 @@ A reading is a list of choices, made in order. The plain reading makes none.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import Call, parse
+from holdfast.core.user_files import file_reference
+from holdfast.method.config import RIVALS
 from holdfast.reproduce.paper import PLAIN, Choice, Paper, PaperRow, PaperTable, Reading
 
+ALONE = "only: "  # starts the name of a reading that makes one choice by itself, to see what that is worth
 TERMS = ("data", "split", "model", "augment")  # settings whose values consist of terms, beside the method
 
 
@@ -28,6 +31,11 @@ def reading_named(paper: Paper, name: str) -> Reading:
 def every_reading(paper: Paper) -> tuple[Reading, ...]:
     """Return the readings of a paper, the plain one first."""
     return Reading(PLAIN, (), "the settings of the paper's file alone"), *paper.reading
+
+
+def one_by_one(reading: Reading) -> list[Reading]:
+    """Return a reading for each choice of another one: that choice by itself."""
+    return [Reading(f"{ALONE}{name}", (name,)) for name in reading.choices]
 
 
 def choices_of(paper: Paper, reading: Reading) -> list[Choice]:
@@ -50,7 +58,23 @@ def concerns(choice: Choice, table: PaperTable, row: PaperRow, data: str) -> boo
     """
     in_table = not choice.tables or table.id in choice.tables
     in_row = not choice.rows or any(whole_words(text, row.name) for text in choice.rows)
-    return in_table and in_row and choice.data in ("", parse(data)[0].name)
+    return in_table and in_row and choice.data in ("", data_name(data))
+
+
+def data_name(text: str) -> str:
+    """Return the name of a data set without its parameters."""
+    return text if file_reference(text, "data set") else parse(text)[0].name
+
+
+def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge layers of settings: later ones override earlier ones, also by choosing the other setting of a pair."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for pair in RIVALS:
+            if any(layer.get(name) is not None for name in pair):
+                values = {k: v for k, v in values.items() if k not in pair}
+        values |= layer
+    return values
 
 
 def whole_words(text: str, name: str) -> bool:
@@ -69,7 +93,7 @@ def made(choice: Choice, values: dict[str, Any], method: str) -> tuple[dict[str,
     Returns:
         The settings and the method that the cell has with it.
     """
-    values = values | choice.set
+    values = merged([values, choice.set])
     texts = {name: values[name] for name in TERMS if isinstance(values.get(name), str)} | {"method": method}
     texts = {name: chosen_terms(choice, text) if needs_terms(choice, text) else text for name, text in texts.items()}
     method = texts.pop("method")
@@ -90,7 +114,10 @@ def chosen_terms(choice: Choice, text: str) -> str:
     'fedcm(0.1)+sam(0.01)'
     """
     calls = []
-    for call in parse(text):
+    written = parse(text)
+    if not {call.name for call in written} & {*choice.add, *choice.replace}:
+        return text  # as it was written
+    for call in written:
         new = parse(choice.replace[call.name]) if call.name in choice.replace else [call]
         calls += [with_arguments(c, choice.add[c.name]) if c.name in choice.add else c for c in new]
     return "+".join(map(str, calls))
