@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import textwrap
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import click
@@ -97,8 +97,8 @@ def page(entry: MethodEntry) -> dict[str, Any]:
                 "text": reflow(inspect.cleandoc(part.__doc__ or "")),
                 "hooks": list(part.hooks()),
                 "parameters": parameters(part),
-                "cannot_be_summed_with": excluded(type(part)),
-                "must_come_after": preceding(type(part)),
+                "cannot_be_summed_with": excluded(part),
+                "must_come_after": preceding(part),
             }
             for part in method.parts
         ],
@@ -125,15 +125,21 @@ def parameters(part: Part) -> list[dict[str, Any]]:
     ]
 
 
-def excluded(cls: type[Part]) -> dict[str, str]:
+def others(part: Part) -> dict[str, Part]:
+    """Return every other part with its default parameters, by name; those that need parameters are left out."""
+    known = {name: cls for name, cls in sorted(parts().items()) if cls is not type(part)}
+    return {name: cls() for name, cls in known.items() if all(f.default is not MISSING for f in fields(cls))}
+
+
+def excluded(part: Part) -> dict[str, str]:
     """Return the parts that cannot be in one sum with this one, and why."""
-    reasons = {name: why_not_both(cls, other) for name, other in sorted(parts().items()) if other is not cls}
+    reasons = {name: why_not_both(part, other) for name, other in others(part).items()}
     return {name: why for name, why in reasons.items() if why}
 
 
-def preceding(cls: type[Part]) -> dict[str, str]:
+def preceding(part: Part) -> dict[str, str]:
     """Return the parts that must come before this one in a sum, and why."""
-    reasons = {name: why_after(cls, other) for name, other in sorted(parts().items()) if other is not cls}
+    reasons = {name: why_after(part, other) for name, other in others(part).items()}
     return {name: why for name, why in reasons.items() if why}
 
 

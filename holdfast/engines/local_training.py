@@ -166,16 +166,18 @@ class LocalTraining:
             return w, with_statistics(kept, result.stats), result.loss
 
         passes: list[BatchResult] = []
+        taken: list[Tensor] = []
 
         def gradient(at: Tensor) -> Gradient:
             g, result = differentiate(objective, at, c.rate)
             passes.append(result)
-            return zero_where_frozen(g, c.rate), result.loss
+            taken.append(zero_where_frozen(g, c.rate))
+            return taken[-1], result.loss
 
         part = self.gradient_part
         g, loss = part.gradient(view(part), gradient, w) if part else gradient(w)
         kept = with_statistics(kept, passes[0].stats)  # a second gradient of the same batch does not count again
-        c.loss = loss
+        c.loss, c.gradients = loss, tuple(taken)
         for part in self.by_hook["direction"]:
             changed, new = part.direction(view(part), g, w)
             g = zero_where_frozen(self._only_shared(part, changed, g), c.rate)

@@ -41,7 +41,7 @@ class Method:
             if names.count(name) > 1:
                 raise HoldfastError(f"{name} appears twice in the sum: keep one of them")
         for first, second in combinations(self.parts, 2):
-            reason = conflict(type(first), type(second)) or wrong_order(type(first), type(second))
+            reason = conflict(first, second) or wrong_order(first, second)
             if reason:
                 raise HoldfastError(reason)
 
@@ -120,39 +120,39 @@ def check_complete(part: Part) -> None:
     """Refuse a part without a name or without a hook."""
     if not part.name:
         raise HoldfastError(f'the part {type(part).__name__} has no name: add name = "..." to the class')
-    if not part.hooks():
+    if not any(map(part.fills, part.hooks())):
         raise HoldfastError(
             f"the part {type(part).__name__} fills no hook: define at least one, and check the spelling of its methods"
         )
 
 
-def conflict(first: type[Part], second: type[Part]) -> str | None:
+def conflict(first: Part, second: Part) -> str | None:
     """Say in one line that two parts cannot be in one sum, or return None if they can."""
     why = why_not_both(first, second)
     return f"{first.name} and {second.name} cannot be summed: {why}; keep one of them" if why else None
 
 
-def why_not_both(first: type[Part], second: type[Part]) -> str | None:
+def why_not_both(first: Part, second: Part) -> str | None:
     """Return why two parts cannot be in one sum, or None if they can."""
-    shared = [f"both {what}" for hook, what in SINGLE.items() if hook in first.hooks() and hook in second.hooks()]
+    shared = [f"both {what}" for hook, what in SINGLE.items() if first.fills(hook) and second.fills(hook)]
     excluded = first.excludes.get(second.name) or second.excludes.get(first.name)
     return shared[0] if shared else excluded or _no_gain(first, second) or _no_gain(second, first)
 
 
-def _no_gain(part: type[Part], optimiser: type[Part]) -> str:
+def _no_gain(part: Part, optimiser: Part) -> str:
     """Return why ``part`` needs a ``gain`` that an optimiser does not have; empty if it does not need it, or has it."""
-    return part.needs_gain if "optimise" in optimiser.hooks() and "gain" not in optimiser.hooks() else ""
+    return part.needs_gain if optimiser.fills("optimise") and not optimiser.fills("gain") else ""
 
 
-def wrong_order(first: type[Part], second: type[Part]) -> str | None:
+def wrong_order(first: Part, second: Part) -> str | None:
     """Say in one line that ``first`` must not come before ``second`` in a sum, or return None if it may."""
     why = why_after(first, second)
     return f"{first.name} must come after {second.name}: {why}; write {second.name}+{first.name}" if why else None
 
 
-def why_after(first: type[Part], second: type[Part]) -> str | None:
+def why_after(first: Part, second: Part) -> str | None:
     """Return why ``first`` must come after ``second`` in a sum, or None if it need not."""
-    follows = (why for hook, why in first.follows.items() if hook in second.hooks() and hook not in second.follows)
+    follows = (why for hook, why in first.follows.items() if second.fills(hook) and hook not in second.follows)
     return next(follows, None)
 
 

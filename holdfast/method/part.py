@@ -84,6 +84,8 @@ class Client:
         total: In ``end``, for parts that declare ``reads_total``: the sum of ``weight`` over the round's steps; None if
             every step is plain SGD at the nominal rate, so that it is ``lr * K``.
         loss: The task loss of this batch, before the step; in ``direction`` only.
+        gradients: The gradients that were taken in this step, in order, before any ``direction``; in ``direction``
+            only. There is one, unless the part with ``gradient`` takes more.
     """
 
     net: Net
@@ -112,6 +114,7 @@ class Client:
     teacher: dict[str, Out] = field(default_factory=dict)
     total: Tensor | None = None
     loss: Tensor = NONE
+    gradients: tuple[Tensor, ...] = ()
 
     @property
     def layout(self) -> Layout:
@@ -268,6 +271,11 @@ class Part(Named):
     def exchanges(self) -> bool:
         """Whether it keeps or sends anything beside the model, so that its direction depends on other rounds."""
         return any(self.fills(hook) for hook in ("init_client", "init_server", "broadcast", "consult"))
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Hooks that the class defines but that its parameters switch off: they count as not filled."""
+        return ()
 
     @property
     def uniform(self) -> bool | None:
@@ -504,12 +512,12 @@ class Part(Named):
 
     @classmethod
     def hooks(cls) -> tuple[str, ...]:
-        """Return the names of the hooks that this part fills."""
+        """Return the names of the hooks that the class defines."""
         return tuple(h for h in HOOKS if getattr(cls, h) is not getattr(Part, h))
 
     def fills(self, hook: str) -> bool:
-        """Tell whether this part fills a hook."""
-        return hook in self.hooks()
+        """Tell whether this part, with its parameters, fills a hook."""
+        return hook in self.hooks() and hook not in self.unused
 
     def __add__(self, other: str | Part | Method) -> Method:
         from holdfast.method.method import Method

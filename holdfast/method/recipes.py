@@ -97,6 +97,19 @@ RECIPES: dict[str, Recipe] = {
         "Sun et al. 2023, FedSpeed: Larger Local Interval, Less Communication Round, and Higher Generalization "
         "Accuracy",
     ),
+    "fedgamma": Recipe(
+        "scaffold+sam(rho=0.1)",
+        "baseline",
+        "Combines scaffold and sam",
+        "Dai et al. 2023, FedGAMMA: Federated Learning with Global Sharpness-Aware Minimization",
+    ),
+    "fedsmoo": Recipe(
+        "feddyn(0.1)+smoo",
+        "baseline",
+        "Combines feddyn and smoo",
+        "Sun et al. 2023, Dynamic Regularized Sharpness Aware Minimization in Federated Learning: Approaching Global "
+        "Consistency and Smooth Landscape",
+    ),
     "fednova": Recipe(
         "nova",
         "baseline",

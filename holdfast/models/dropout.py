@@ -78,6 +78,14 @@ class Dropout(nn.Module):
         return torch.where(number < self.p, torch.zeros_like(x), x / (1.0 - self.p))
 
 
+class ChannelDropout(Dropout):
+    """Zero each channel of a convolution with probability ``p``, as ``nn.Dropout2d`` does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        number = None if self.p == 0.0 else draw(tuple(x.shape[:2]), self.layer)
+        return x if number is None else _dropped(x, _spread(number, x), self.p)
+
+
 def drop_units(x: Tensor, p: float, batch: int | None = None) -> Tensor:
     """Drop single numbers, as ``F.dropout`` does.
 

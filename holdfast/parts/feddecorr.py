@@ -11,8 +11,6 @@ from holdfast.core.params import param
 from holdfast.method.part import Batch, Client, Part
 from holdfast.models.net import Out
 
-EPS = 1e-5
-
 
 @dataclass(frozen=True)
 class FedDecorr(Part):
@@ -26,7 +24,8 @@ class FedDecorr(Part):
         penalty = beta * (n-1)^2/n * mean_{j != k} K_jk^2
 
     Features are standardised over the batch. A small constant under the root keeps a constant feature from being
-    magnified. A batch of one sample has no correlations and no penalty.
+    magnified. A batch of one sample has no correlations and no penalty. FedBug's code has the penalty of ``scale=code``
+    with other constants: ``feddecorr(0.001, scale=code, eps=1e-8)``.
     """
 
     name = "feddecorr"
@@ -38,6 +37,7 @@ class FedDecorr(Part):
     scale: str = param(
         "paper", "scale of the penalty: as printed, or as in the authors' code", choices=("paper", "code")
     )
+    eps: float = param(1e-5, "added to the variance of every feature", above=0)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class FedDecorr(Part):
         count = batch.mask.sum()
         centred = torch.where(there, z - torch.where(there, z, 0.0).sum(0) / count.clamp(min=1), 0.0)
         variance = (centred**2).sum(0) / (count - 1).clamp(min=1)
-        unit = centred * torch.rsqrt(variance + EPS)
+        unit = centred * torch.rsqrt(variance + self.eps)
         # ||Z^T Z||_F = ||Z Z^T||_F, and a batch usually has fewer samples than features.
         gram = unit @ unit.T / (count - 1).clamp(min=1)
         squares, d = (gram**2).sum(), z.shape[1]

@@ -19,6 +19,12 @@ class Sam(Part):
         g = gradient(w + rho * g0 / ||g0||),   g0 = gradient(w)
 
     The norm is taken over the whole model except its frozen blocks. Costs a second forward and backward pass per step.
+
+    ``adaptive`` is ASAM (Kwon et al. 2021, Eq. 8), whose neighbourhood scales with the weights:
+
+        g = gradient(w + rho * T^2 g0 / ||T g0||),   T = |w| + eta
+
+    A usual radius is then ten times as large. ``eta=0`` is the same without the paper's eta.
     """
 
     name = "sam"
@@ -26,9 +32,16 @@ class Sam(Part):
     summary = "Takes gradients where the loss is highest"
 
     rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0)
+    adaptive: bool = param(False, "scale the neighbourhood with the size of each weight (ASAM)")
+    eta: float = param(0.01, "adaptive: added to |w|, so that weights of zero are perturbed too", low=0)
 
     def gradient(self, c: Client, grad_fn: Callable[[Tensor], Gradient], w: Tensor) -> Gradient:
         g, loss = grad_fn(w)
+        uphill = g
+        if self.adaptive:
+            T = w.abs() + self.eta
+            g = T * g
+            uphill = T * g
         length = torch.linalg.vector_norm(g).clamp(min=torch.finfo(g.dtype).tiny)
-        worst, _ = grad_fn(w + self.rho * (g / length))
+        worst, _ = grad_fn(w + self.rho * (uphill / length))
         return worst, loss

@@ -138,7 +138,7 @@ def show(result: Reproduction, given: argparse.Namespace) -> None:
 def list_papers(folder: Path | None) -> None:
     """Print a line for every paper."""
     for name in shelf(folder):
-        print(f"{name:10} {load_paper(name, folder).title}")
+        print(f"{name:12} {load_paper(name, folder).title}")
 
 
 def list_paper(paper: Paper, given: argparse.Namespace, settings: dict[str, Any]) -> None:

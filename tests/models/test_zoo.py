@@ -32,7 +32,7 @@ DIGITS, MNIST, CIFAR, TINY, IMAGENET = (1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 
 ON_TOKENS = {name for name, cls in models().items() if issubclass(cls, TokenModel)}  # see test_token_networks.py
 SPECS = [*sorted(models().keys() - ON_TOKENS), "resnet18(stem=cifar)", "alexnet(hidden=32)"]
 IMAGE_MODELS = sorted(models().keys() - ON_TOKENS - {"linear", "mlp"})
-LEAST = {"cnn": 4, "mnist-cnn": 4, "cifar10-cnn": 8, "lenet5": 12, "vgg9": 8, "densenet": 4}
+LEAST = {"cnn": 4, "mnist-cnn": 4, "cifar10-cnn": 8, "mnist-example-cnn": 16, "lenet5": 12, "vgg9": 8, "densenet": 4}
 IN_UNITS = ("resnet18", "resnet34", "googlenet", "densenet", "densenet(depth=16)")
 
 
@@ -65,6 +65,8 @@ BIASES = 192 + sum(sum(w) + w[4] for stage in (STAGE3, STAGE4, STAGE5) for w in 
         ("mlp", MNIST, 10, 199_210),  # McMahan et al. 2017: the 2NN
         ("mlp(width=25, depth=1)", MNIST, 10, 19_885),  # FedNLR's Appendix A: 784-25-10
         ("mlp(width=100)", MNIST, 26, chain(784, 100, 100, 26)),
+        ("mlp(width=64, depth=1, dropout=0.5)", MNIST, 10, chain(784, 64, 10)),  # AshwinRJ/Federated-Learning-PyTorch
+        ("mnist-example-cnn", MNIST, 10, 21_840),  # PyTorch's MNIST example until 2019
         ("mnist-cnn", MNIST, 10, 1_663_370),  # McMahan et al. 2017: the CNN
         ("cnn", CIFAR, 10, convs(5, 3, 64, 64) + chain(64 * 5 * 5, 384, 192, 10)),
         ("cnn", CIFAR, 100, convs(5, 3, 64, 64) + chain(64 * 5 * 5, 384, 192, 100)),
@@ -127,6 +129,7 @@ def test_cost_by_hand_and_without_traces() -> None:
         ("mlp", [(7,), DIGITS, MNIST, CIFAR]),
         ("cnn", [(1, 4, 4), DIGITS, MNIST, CIFAR, (3, 32, 40), TINY]),
         ("mnist-cnn", [DIGITS, MNIST, CIFAR]),
+        ("mnist-example-cnn", [(1, 16, 16), MNIST, CIFAR]),
         ("cifar10-cnn", [DIGITS, MNIST, CIFAR, TINY]),
         ("lenet5", [(1, 12, 12), MNIST, CIFAR]),
         ("vgg9", [DIGITS, MNIST, CIFAR]),
@@ -232,8 +235,10 @@ def test_group_norm_takes_the_groups_that_fit() -> None:
     [
         ("linear", DIGITS),
         ("mlp(width=9, depth=2)", DIGITS),
+        ("mlp(width=9, depth=2, dropout=0.5)", DIGITS),
         ("cnn(width=4)", DIGITS),
         ("cnn(width=4)", MNIST),
+        ("mnist-example-cnn", (1, 16, 16)),
         ("mnist-cnn", DIGITS),
         ("cifar10-cnn", DIGITS),
         ("lenet5", (1, 12, 12)),
@@ -271,7 +276,7 @@ def test_vmap_of_grad_is_each_clients_own_autograd(text: str, shape: tuple[int, 
             torch.testing.assert_close(batched[name][client], weight.grad, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("text", ["cifar10-cnn", "vgg11", "alexnet(hidden=16)"])
+@pytest.mark.parametrize("text", ["cifar10-cnn", "mnist-example-cnn", "vgg11", "alexnet(hidden=16)"])
 def test_dropout_follows_its_key(text: str) -> None:
     net = make(text, TINY, 3)
     x = torch.randn(2, *TINY, generator=torch.Generator().manual_seed(0))

@@ -8,6 +8,7 @@ from typing import ClassVar
 from torch import nn
 
 from holdfast.core.params import param
+from holdfast.models.dropout import ChannelDropout
 from holdfast.models.networks._layers import conv, image_shape, sequential, with_classifier
 from holdfast.models.zoo import Model
 
@@ -52,6 +53,28 @@ class MnistCnn(Model):
         channels, *_ = image_shape(self.name, shape, least=4)
         layers = conv(1, channels, 32, 5, padding=2) | conv(2, 32, 64, 5, padding=2)
         return sequential(with_classifier(layers, shape, [512], classes))
+
+
+@dataclass(frozen=True)
+class MnistExampleCnn(Model):
+    """The CNN of PyTorch's MNIST example until 2019, which much public code on federated learning trains.
+
+    21,840 parameters on MNIST.
+    Two 5x5 convolutions without padding (10 and 20 channels), each with a 2x2 max-pool before its ReLU, whole channels
+    of the second one dropped; a hidden layer of 50, its units dropped; and the head.
+    """
+
+    name: ClassVar[str] = "mnist-example-cnn"
+    dropout: float = param(0.5, "probability of dropping a channel or a unit", low=0, below=1)
+
+    def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
+        channels, *_ = image_shape(self.name, shape, least=16)
+        layers = conv(1, channels, 10, 5)
+        layers |= {"conv2": nn.Conv2d(10, 20, 5), "drop2": ChannelDropout(self.dropout, layer=1), "relu2": nn.ReLU()}
+        layers |= {"pool2": nn.MaxPool2d(2)}
+        layers = with_classifier(layers, shape, [50], classes, self.dropout, drop_head=True)
+        layers.pop("drop1")
+        return sequential(layers)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,10 @@ class Mlp(Model):
     name: ClassVar[str] = "mlp"
     width: int = param(200, "units of each hidden layer", low=1)
     depth: int = param(2, "hidden layers", low=1)
+    dropout: float = param(0.0, "probability of dropping a hidden unit", low=0, below=1)
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
-        return sequential(with_classifier({}, shape, [self.width] * self.depth, classes))
+        widths = [self.width] * self.depth
+        layers = with_classifier({}, shape, widths, classes, self.dropout, drop_head=self.dropout > 0)
+        layers.pop("drop1", None)  # inputs are not hidden units
+        return sequential(layers)
