@@ -16,22 +16,26 @@ from holdfast.reproduce.outcomes import FAILS, HOLDS, NOT_TESTED, PARTLY, Outcom
 from holdfast.reproduce.table_schema import TableRecord
 
 RULE = """A paper leaves choices open; a **reading** makes them in one way, and the plain reading is that of the
-settings in the paper's file alone. Readings are compared by the **baseline** alone, never by the method that a
-claim is about:
-the reading whose baseline lies nearest to the printed number, on average over the rows, decides, if that is within 3
-points. In it, a row whose own baseline lies farther away decides nothing. A claim is a list of **tests**, such as “A is
-better than B” or “A is better than all others”, applied to every row, and judged by the 95% interval of the paired
-difference over seeds: a test *holds* if the interval lies on the claim's side, it *does not hold* if the interval lies
-on the other side, and otherwise *no difference is seen*. One or two seeds decide nothing. No number of a run that does
-not say on what data it was made decides anything. A run that diverged, or never reached its target, is worse than one
-that did.
+settings in the paper's file alone. Readings are compared by the **baseline** alone, never by the method that a claim is
+about: the reading whose baseline lies nearest to the printed number, on average over the rows, decides, if that is
+within 3 points; of equals, the one with fewer choices. In it, a row whose own baseline lies farther away decides
+nothing.
 
-A claim **does not hold** if more of its tests do not hold than it spares, and **holds** if all others do. It **holds
-partly** if some tests hold and others show no difference. It is **open** if its tests are, if no reading brings the
-baseline to the printed level, or if the verdicts under several readings that do are not the same. Each interval stands
-for itself: of forty tests without any true difference, two will lie on one side or the other. A **variant** is a mode
-or a setting of ours; it has its own line. A **control** is a column of ours with a setting that the baseline was not
-given; it is nobody's rival. Figures that show the runs of a table again are not counted a second time."""
+A claim is a list of **tests**, such as “A is better than B” or “A is better than all others”, applied to every row, and
+judged by the 95% interval of the paired difference over seeds. A test *holds* if the interval lies on the claim's side,
+it *does not hold* if the interval lies on the other side, and otherwise *no difference is seen*. One or two seeds
+decide nothing, and neither does a run that does not say on what data it was made. A run that diverged, or never reached
+its target, is worse than one that did.
+
+A claim **does not hold** if more of its tests do not hold than it spares. It **holds** if all tests that could be
+decided hold, or, if it spares some, enough of them. It **holds partly** if some tests hold and others show no
+difference. It is **open** if its tests are, if no reading brings the baseline to the printed level, or if several
+readings do and the verdicts differ between them. Each interval stands for itself: of forty tests without any true
+difference, two will lie on one side or the other.
+
+A **variant** is a mode or a setting of ours; it has its own line. A **control** is a column of ours with a setting that
+the baseline was not given; it is nobody's rival. Figures that show the runs of a table again are not counted a second
+time."""
 OPEN = "open"
 DEPENDS = "depends on the reading"
 DECIDED = (HOLDS, PARTLY, NOT_SEEN, FAILS)
@@ -89,6 +93,8 @@ def verdict(tables: Sequence[TableRecord], of: TableRecord, variants: bool) -> V
     Returns:
         The verdict.
     """
+    if of.why_not:
+        return Verdict(NOT_TESTED, of.why_not)
     if not of.reproduction:
         return Verdict(NOT_TESTED, "the runs are not in the paper's setting")
     levels = levels_of(tables, of)
@@ -110,6 +116,22 @@ def verdict(tables: Sequence[TableRecord], of: TableRecord, variants: bool) -> V
 def levels_of(tables: Sequence[TableRecord], of: TableRecord) -> list[BaselineLevel]:
     """Return how near the readings bring the baseline that decides over a table; the nearest first."""
     return baseline_levels(same(tables, of, of.level_of or of.table))
+
+
+def shown_table(tables: Sequence[TableRecord], of: TableRecord, v: Verdict) -> TableRecord:
+    """Return a table under the reading to show: the one that decides, else the nearest to print that was run.
+
+    Args:
+        tables: All tables of the paper, under all readings.
+        of: The table, under any reading.
+        v: The verdict on its claim.
+
+    Returns:
+        The table.
+    """
+    known = {t.reading.name: t for t in same(tables, of, of.table)}
+    nearest = [known.get(level.table.reading.name) for level in levels_of(tables, of)]
+    return next((t for t in (v.table, *nearest) if t is not None), of)
 
 
 def same(tables: Sequence[TableRecord], of: TableRecord, id: str) -> list[TableRecord]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.comparison.stats import CONFIDENCE, student
+from holdfast.reproduce.claims import claims, shown_table, verdicts
 from holdfast.reproduce.table_schema import CellRecord, TableRecord
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ MOST = 40  # cells in a picture
 
 
 def main_table(tables: Sequence[TableRecord]) -> TableRecord | None:
-    """Return the table to draw: the first whose claim is counted and that has numbers of ours beside printed ones."""
-    return next((t for t in tables if t.claim and not t.same_runs_as and not t.reading.alone and drawn(t)), None)
+    """Return a paper's table to draw: the first that has numbers of ours beside printed ones, as the page shows it."""
+    shown = (shown_table(tables, of, verdicts(tables, of)[0]) for of in claims(tables))
+    return next((t for t in shown if drawn(t)), None)
 
 
 def drawn(t: TableRecord) -> list[tuple[str, list[tuple[str, CellRecord]]]]:
@@ -63,6 +65,7 @@ def write_picture(t: TableRecord, file: Path) -> None:
         figure = Figure(figsize=(7.6, 1.1 + 0.19 * lines), layout="constrained", facecolor="white")
         ax = figure.subplots()
         draw(ax, t, rows)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
         figure.savefig(file, dpi=130, metadata={"Software": None})
 
 
@@ -93,7 +96,6 @@ def draw(ax: Axes, t: TableRecord, rows: Sequence[tuple[str, Sequence[tuple[str,
     ax.set_title(f"{t.paper}, table {t.table}, {t.reading.assumptions}", loc="left", fontsize=10, fontweight="bold")
     ax.plot([], [], "D", color=PRINTED, fillstyle="none", label="printed")
     ax.plot([], [], "o", color=OURS, label="ours, with the 95% interval over seeds")
-    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.9 / (1.1 + 0.19 * (at + 1))), ncols=2, frameon=False)
 
 
 def draw_cell(ax: Axes, at: float, c: CellRecord) -> None:

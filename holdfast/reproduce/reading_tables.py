@@ -12,7 +12,7 @@ from holdfast.reproduce.baseline_levels import NEAR, POINTS, baseline_levels, ba
 from holdfast.reproduce.claims import same
 from holdfast.reproduce.markdown import published, shown
 from holdfast.reproduce.outcomes import SEEDS
-from holdfast.reproduce.table_schema import CellRecord, TableRecord
+from holdfast.reproduce.table_schema import CellRecord, ChoiceRecord, TableRecord
 
 
 def each_table(tables: Sequence[TableRecord]) -> list[TableRecord]:
@@ -30,7 +30,7 @@ def readings_section(tried: Sequence[TableRecord]) -> str:
     """Return the level of a table's baseline under the readings that were tried, row by row."""
     t = tried[0]
     title = f"## {t.paper}, table {t.table}: the baseline under every reading, {t.scale} scale"
-    return "\n\n".join([escaped_markdown(title), *readings_text(tried)]) + "\n"
+    return "\n\n".join(filter(None, [escaped_markdown(title), *readings_text(tried)])) + "\n"
 
 
 def readings_text(tried: Sequence[TableRecord]) -> list[str]:
@@ -53,8 +53,14 @@ def readings_text(tried: Sequence[TableRecord]) -> list[str]:
             ]
     return [
         markdown_table(["reading", "choices", "baseline", "published", "ours", "mean distance"], rows),
+        "\n".join(dict.fromkeys(escaped_markdown(reason(c)) for t in tried for c in t.reading.choices)),
         conclusion(tried),
     ]
+
+
+def reason(c: ChoiceRecord) -> str:
+    """Return a choice with why one may think so, and where that is written."""
+    return f"- {c.name}: {c.why}" + (f" ({c.source})" if c.source else "")
 
 
 def with_interval(mean: float, c: CellRecord) -> str:

@@ -20,7 +20,7 @@ from holdfast.reproduce.paper_pictures import PICTURES, main_table, write_pictur
 from holdfast.reproduce.reading_tables import attribution_text, each_table, readings_text
 from holdfast.reproduce.store import read
 from holdfast.reproduce.table_schema import TableRecord
-from holdfast.reproduce.verdict_table import paragraph, summary, verdict_table
+from holdfast.reproduce.verdict_table import not_run, paragraph, summary, verdict_table
 
 HEAD = """# Results
 
@@ -40,8 +40,8 @@ def page(tables: Sequence[TableRecord]) -> str:
     parts = [HEAD, note, "## Verdicts", verdict_table(tables), "## How a verdict is reached", RULE]
     for paper in dict.fromkeys(t.paper for t in tables):
         parts += paper_parts([t for t in tables if t.paper == paper])
-    missing = [paper for paper in shelf() if paper not in {t.paper for t in tables}]
-    parts += [f"## Not run yet\n\nNo table of {' and '.join(missing)} has been run on exact data."] if missing else []
+    missing = not_run(tables)
+    parts += ["## Not run yet", "On exact data, with its checksum recorded:", "\n".join(missing)] if missing else []
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 

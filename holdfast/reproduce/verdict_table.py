@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast.comparison.score_text import NONE
 from holdfast.comparison.table_texts import markdown_table
-from holdfast.reproduce.claims import Verdict, claims, levels_of, same, swapped, verdicts
+from holdfast.reproduce.claims import Verdict, claims, shown_table, swapped, verdicts
 from holdfast.reproduce.gains import Gain, gains, mean_difference
 from holdfast.reproduce.markdown import test_counts
 from holdfast.reproduce.paper_file import load_paper, shelf
@@ -41,9 +41,7 @@ def verdict_cells(tables: Sequence[TableRecord], of: TableRecord, v: Verdict, sw
     Returns:
         Three cells of the line.
     """
-    levels = levels_of(tables, of)
-    nearest = {t.reading.name: t for t in same(tables, of, of.table)}
-    shown = v.table or next((nearest[name] for name in [x.table.reading.name for x in levels] if name in nearest), of)
+    shown = shown_table(tables, of, v)
     counts = test_counts(v.outcome) if v.outcome else ""
     found = [*map(gain_text, gains(shown, swap)), *([] if swap else controls(shown))]
     return [f"**{v.words}**" + (f" ({counts})" if counts else ""), "; ".join(found) or NONE, readings_text(v, shown)]
@@ -85,25 +83,43 @@ def controls(t: TableRecord) -> list[str]:
 # -- in words --------------------
 def paragraph(tables: Sequence[TableRecord]) -> str:
     """Return a paper in plain words: what became of its claims, and what we believe its numbers come from."""
-    paper = tables[0].paper
-    lines = [f"{counted(tables)}."] if claims(tables) else []
-    lines += [load_paper(paper).believed.strip()] if paper in shelf() else []
-    return " ".join(line for line in lines if line)
+    return " ".join(text for text in (counted(tables), believed(tables[0].paper)) if text)
+
+
+def believed(paper: str) -> str:
+    """Return what we believe a paper's numbers come from; empty if its file does not say."""
+    return " ".join(load_paper(paper).believed.split()) if paper in shelf() else ""
 
 
 def counted(tables: Sequence[TableRecord]) -> str:
-    """Count the claims by their verdicts, in words."""
-    words = Counter(verdicts(tables, t)[0].words for t in claims(tables))
-    total = sum(words.values())
-    return f"Of {total} claim{'s' * (total > 1)} with runs: " + ", ".join(f"{n} {word}" for word, n in words.items())
+    """Count a paper's claims by their verdicts, in a sentence; empty if it has none."""
+    found = [verdicts(tables, t)[0] for t in claims(tables)]
+    words = Counter(f"{v.word} ({v.why})" if v.why else v.word for v in found)
+    said = ", ".join(f"{n} {word}" for word, n in words.items())
+    return f"Verdict{'s' * (len(found) > 1)} on {len(found)} claim{'s' * (len(found) > 1)}: {said}." if found else ""
+
+
+def not_run(tables: Sequence[TableRecord]) -> list[str]:
+    """Return a line for every paper of the library that has tables without any run on the published data."""
+    lines = []
+    for name in shelf():
+        paper = load_paper(name)
+        run = {t.table for t in tables if t.paper == name and any(r.on_published_data for r in t.runs)}
+        left = [t.id for t in paper.table if not t.why_not and not t.same_runs_as and t.id not in run]
+        if left:
+            rest = "" if any(t.paper == name for t in tables) else " ".join(["", *paper.believed.split()])
+            lines.append(
+                f"- **{paper.title.partition(':')[0]}**: table{'s' * (len(left) > 1)} {', '.join(left)}.{rest}"
+            )
+    return lines
 
 
 def summary(tables: Sequence[TableRecord]) -> str:
-    """Return the summary for README: a line per paper."""
+    """Return the summary for README: a line per paper with runs, and one for the others."""
     by_paper = {paper: [t for t in tables if t.paper == paper] for paper in dict.fromkeys(t.paper for t in tables)}
     lines = [
-        f"- {of[0].title.partition(':')[0]}: {counted(of)[0].lower()}{counted(of)[1:]}." for of in by_paper.values()
+        f"- {of[0].title.partition(':')[0]}: {counted(of)[:1].lower()}{counted(of)[1:]}" for of in by_paper.values()
     ]
-    missing = [paper for paper in shelf() if paper not in by_paper]
-    lines += [f"- Not run yet on exact data: {', '.join(missing)}."] if missing else []
+    missing = [load_paper(name).title.partition(":")[0] for name in shelf() if name not in by_paper]
+    lines += [f"- Not run yet on exact data: {'; '.join(missing)}."] if missing else []
     return "\n".join(["Do the papers' claims hold? [docs/results.md](docs/results.md) has every verdict.", "", *lines])

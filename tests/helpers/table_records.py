@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.comparison.stats import spread
-from holdfast.reproduce.table_schema import CellRecord, CellRuns, ReadingRecord, RowRecord, TableRecord
+from holdfast.reproduce.table_schema import CellRecord, CellRuns, ChoiceRecord, ReadingRecord, RowRecord, TableRecord
 
 NO_RUN = CellRecord("not run", "", "fedavg", "%", False, None, None)
 
@@ -36,6 +36,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[CellRecord]], **more: 
         "same_runs_as": "", "variants": {}, "controls": {}, "not_asked": 0,
     }  # fmt: skip
     return TableRecord(columns=list(columns), rows=made, **values | more)
+
+
+def read_as(t: TableRecord, name: str, choices: int = 0) -> TableRecord:
+    """The same table under a reading with this number of choices."""
+    made = [ChoiceRecord(f"choice {i}", "it may be", "a guess") for i in range(choices)]
+    return replace(t, reading=ReadingRecord(name, "", made))
 
 
 def with_cell(t: TableRecord, row: int, column: int, **changes: Any) -> TableRecord:
