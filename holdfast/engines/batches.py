@@ -60,6 +60,7 @@ def plan(
     batch: int,
     epochs: int | Sequence[int],
     steps: int | None,
+    shuffled: bool = True,
 ) -> BatchPlan:
     """Arrange the samples of each client in batches.
 
@@ -73,6 +74,7 @@ def plan(
         batch: The samples per step.
         epochs: The passes over the data, of all clients or of each.
         steps: The steps of the round instead of ``epochs``, or None.
+        shuffled: Whether every pass has an order of its own; otherwise all have that of ``owned``.
 
     Returns:
         The batches of all clients.
@@ -87,7 +89,8 @@ def plan(
     shape = (max(passes_of), max(counts)) if steps is None else (1, steps)
     each = np.full_like(per_pass, shape[1]) if steps is None else per_pass
     passes, place = np.divmod(np.arange(shape[0] * shape[1]).reshape(shape), each[:, None, None])  # [C, E, S]
-    order = _orders(own, held, who, words, 1 + int(passes.max()) if passes.size else 0)
+    total = 1 + int(passes.max()) if passes.size else 0
+    order = _orders(own, held, who, words, total) if shuffled else np.repeat(own[:, None], total, axis=1)
     spot = place[..., None] * size + np.arange(size)  # [C, E, S, B] place in the pass
     mask = spot < held[:, None, None, None]
     if steps is None:

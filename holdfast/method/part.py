@@ -214,6 +214,8 @@ class Trip:
         state: Returns what is sent to each of these rows, with a leading row axis.
         epochs: The local epochs of the trip.
         public: Whether to train on the public data instead of the client's own.
+        batch: The samples per step; None: as in local training.
+        shuffled: Whether every pass has an order of its own; otherwise all have that of the samples.
     """
 
     sum: tuple[Part, ...]
@@ -222,6 +224,8 @@ class Trip:
     state: Callable[[Round, Tensor], Tensors]
     epochs: int
     public: bool = False
+    batch: int | None = None
+    shuffled: bool = True
 
     def __post_init__(self) -> None:
         if not self.sum:

@@ -65,25 +65,17 @@ class Dropout(nn.Module):
     Attributes:
         p: The probability of dropping a unit.
         layer: Tells the layers of one network apart: give each its own number.
+        channels: Whether to drop whole channels, the second axis, as ``nn.Dropout2d`` does.
     """
 
-    def __init__(self, p: float = 0.5, layer: int = 0) -> None:
+    def __init__(self, p: float = 0.5, layer: int = 0, channels: bool = False) -> None:
         super().__init__()
-        self.p, self.layer = p, layer
+        self.p, self.layer, self.channels = p, layer, channels
 
     def forward(self, x: Tensor) -> Tensor:
-        number = None if self.p == 0.0 else draw(tuple(x.shape), self.layer)
-        if number is None:
-            return x
-        return torch.where(number < self.p, torch.zeros_like(x), x / (1.0 - self.p))
-
-
-class ChannelDropout(Dropout):
-    """Zero each channel of a convolution with probability ``p``, as ``nn.Dropout2d`` does."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        number = None if self.p == 0.0 else draw(tuple(x.shape[:2]), self.layer)
-        return x if number is None else _dropped(x, _spread(number, x), self.p)
+        shape = x.shape[:2] if self.channels else x.shape
+        number = None if self.p == 0.0 else draw(tuple(shape), self.layer)
+        return x if number is None else _dropped(x, _spread(number, x) if self.channels else number, self.p)
 
 
 def drop_units(x: Tensor, p: float, batch: int | None = None) -> Tensor:

@@ -22,6 +22,7 @@ class Layer(NamedTuple):
         first: The number of its first neuron among all neurons of the model.
         norm: The norm layer that directly follows, if any.
         channels_first: Whether its outputs are the second axis, as those of convolutions, and not the last.
+        positions: At how many positions of an input each neuron is computed: the pixels of a convolution's output.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Layer(NamedTuple):
     first: int
     norm: str | None
     channels_first: bool = False
+    positions: int = 1
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ def trace(module: nn.Module, trial: TrialRun, head: str | None, device: torch.de
             dense = isinstance(sub, nn.Linear)
             neurons = sub.out_features if isinstance(sub, nn.Linear) else sub.out_channels
             norm = next((n for n, layer in trial.norm_input.items() if layer == name), None)
-            layers.append(Layer(name, neurons, first, norm, not dense))
+            positions = trial.outputs[name][0].numel() // neurons
+            layers.append(Layer(name, neurons, first, norm, not dense, positions))
             layer_of |= dict.fromkeys(names, len(layers) - 1)
     return Layout(
         names=tuple(parameters),

@@ -334,10 +334,19 @@ class Net:
         pieces = {name: p.detach() for name, p in self.layout.split(w).items()}
         return {name: p.bfloat16() if name in low and p.dim() > 1 else p for name, p in pieces.items()}
 
-    def neurons(self, w: Tensor, x: Tensor) -> Tensor:
+    def neurons(self, w: Tensor, x: Tensor, by_position: bool = False) -> Tensor:
         """Return the activation of every neuron: ReLU of the layer's output after its norm, [batch, neurons].
 
-        For a convolution a neuron is an output channel, and the mean is taken over positions. The head is a layer too.
+        The head is a layer too.
+
+        Args:
+            w: The model.
+            x: Inputs.
+            by_position: Whether a convolution has a neuron per output channel and position, neighbours being positions
+                of one channel. By default, a neuron is an output channel, and the mean is taken over positions.
+
+        Returns:
+            The activations, layer after layer.
         """
         outputs: dict[str, Tensor] = {}
 
@@ -357,7 +366,8 @@ class Net:
         if self.head is not None:
             outputs[self.head] = logits
         layers = zip(names, self.layout.layers, strict=True)
-        return torch.cat([_per_neuron(outputs[n], layer.channels_first) for n, layer in layers], 1)
+        per_layer = [_per_neuron(outputs[n], layer.channels_first) for n, layer in layers]
+        return torch.cat([a.flatten(1) if by_position else a.mean(2) for a in per_layer], 1)
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self.precision != "bf16":
@@ -401,11 +411,11 @@ def inner_channels(x: Tensor) -> Tensor:
 
 
 def _per_neuron(out: Tensor, channels_first: bool) -> Tensor:
-    """Return the mean activation over positions, [batch, neurons]."""
+    """Return the activation of a layer, [batch, neurons, positions]."""
     active = torch.relu(out)
     if active.dim() == 2:
-        return active
-    return active.flatten(2).mean(2) if channels_first else active.flatten(1, -2).mean(1)
+        return active[:, :, None]
+    return active.flatten(2) if channels_first else active.flatten(1, -2).transpose(1, 2)
 
 
 def _with_keyed_dropout(module: nn.Module) -> nn.Module:

@@ -87,14 +87,15 @@ def gradient_from_logits(net: Net, w: Tensor, x: Tensor, gap: Callable[[Tensor],
     return torch.as_tensor(g)
 
 
-def minibatches(n: int, batch: int, steps: int, k: Tensor) -> Iterator[Tensor]:
-    """Yield the sample numbers of every step, in passes over all samples that are each shuffled differently.
+def minibatches(n: int, batch: int, steps: int, k: Tensor, shuffled: bool = True) -> Iterator[Tensor]:
+    """Yield the sample numbers of every step, in passes over all samples.
 
     Args:
         n: The number of samples.
         batch: Samples per step.
         steps: The number of steps.
         k: The key from which the orders come.
+        shuffled: Whether each pass has an order of its own; otherwise all have the samples' own.
 
     Returns:
         An iterator over index tensors.
@@ -104,5 +105,6 @@ def minibatches(n: int, batch: int, steps: int, k: Tensor) -> Iterator[Tensor]:
     for step in range(steps):
         number, place = divmod(step, per_pass)
         if place == 0:
-            order = rng.key(rng.key(k, number), torch.arange(n, device=k.device)).argsort(stable=True)
+            order = torch.arange(n, device=k.device)
+            order = rng.key(rng.key(k, number), order).argsort(stable=True) if shuffled else order
         yield order[place * batch : (place + 1) * batch]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,15 +37,22 @@ class FedAgg(Part):
     the client solves the rest of the system at its own model: a client behind the cohort gets a larger rate, a client
     ahead of it a smaller one. The first round uses ``lr``. L more vectors travel in each direction.
 
-    ``fixed_point`` is the loop of the paper's Alg. 1, restarted from ``lr`` in every round: the cohort is asked for
-    gradients repeatedly, until either of the mean-field terms changes by no more than ``epsilon``. A sweep moves along
-    the mean gradients of the path that it is on (Eq. 7). With ``along=previous`` it moves along the phi1 of the sweep
-    before, which is Eq. 11 as printed. Run to convergence, both give the rate zero: all clients move along the same
-    phi1, so their paths coincide with phi2, and the sweeps shrink the rates. Its gradients are those of the plain
-    cross-entropy. For simulation only.
+    ``aggregated`` moves clients along the paper's own equation (5, 7 and 11): a step is not along the client's gradient
+    but along the last round's phi1[l], divided evenly among the steps of epoch l. Rates are those of ``feedback``, and
+    the clients' own gradients, taken on this path, make the next phi1. All clients then move alike.
+
+    ``fixed_point`` is the loop of the paper's Alg. 1, restarted in every round from the rate ``start``, by default
+    ``lr``: the cohort is asked for gradients repeatedly, until either of the mean-field terms changes by no more than
+    ``epsilon``. A sweep moves along the mean gradients of the path that it is on (Eq. 7). With ``along=previous`` it
+    moves along the phi1 of the sweep before, which is Eq. 11 as printed. Run to convergence, both give the rate zero:
+    all clients move along the same phi1, so their paths coincide with phi2, and the sweeps shrink the rates. Its
+    gradients are those of the plain cross-entropy. For simulation only.
 
     With a local optimiser, the rate multiplies its steps rather than gradients: phi1[l] is then the sum of an epoch's
-    steps, which is the distance covered divided by the rate. ``fixed_point`` does not know these steps and is refused.
+    steps, which is the distance covered divided by the rate. The other modes do not know these steps and are refused.
+
+    The paper prints no bounds for the solution: that is ``min_rate=none, max_rate=none``. The default bounds are ours,
+    since unbounded rates may grow until the run diverges.
     """
 
     name = "fedagg"
@@ -54,9 +62,14 @@ class FedAgg(Part):
     server_reads = "update"
 
     alpha: float = param(0.1, "cost of a large rate relative to the distance from the mean path", above=0, below=1)
-    mode: str = param("feedback", "where the mean-field terms come from", choices=("feedback", "fixed_point"))
-    min_rate: float = param(1e-3, "smallest rate", low=0)
-    max_rate: float = param(0.5, "largest rate", above=0, below=1)
+    mode: str = param(
+        "feedback",
+        "where the mean-field terms come from; aggregated: steps follow them too",
+        choices=("feedback", "aggregated", "fixed_point"),
+    )
+    min_rate: float | None = param(1e-3, "smallest rate; none: no bound", low=0)
+    max_rate: float | None = param(0.5, "largest rate; none: no bound", above=0, below=1)
+    start: float | None = param(None, "fixed_point: the rate of the first path; none: lr", above=0, below=1)
     epsilon: float = param(1e-3, "fixed_point: change at which the sweeps stop", above=0)
     sweeps: int = param(10, "fixed_point: maximum number of sweeps in a round", low=1)
     along: str = param(
@@ -66,23 +79,34 @@ class FedAgg(Part):
     )
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
-        if not self.min_rate <= config.lr <= self.max_rate:
+        if self.start is not None and self.mode != "fixed_point":
             raise HoldfastError(
-                f"fedagg: the nominal rate lr={config.lr:g} is outside [min_rate, max_rate] = [{self.min_rate:g}, "
-                f"{self.max_rate:g}]; change lr, or widen the range"
+                f"fedagg: start is the first rate of mode=fixed_point, and mode={self.mode} starts from lr; "
+                "leave start out, or use mode=fixed_point"
+            )
+        low, high = self.bounds
+        if not low <= config.lr <= high:
+            raise HoldfastError(
+                f"fedagg: the nominal rate lr={config.lr:g} is outside [min_rate, max_rate] = [{low:g}, {high:g}]; "
+                "change lr, or widen the range"
             )
         optimiser = method.single("optimise")
-        if optimiser is not None and self.mode == "fixed_point":
+        if optimiser is not None and self.mode != "feedback":
             raise HoldfastError(
-                f"fedagg: mode=fixed_point derives its rates from plain gradients, not from the steps of "
+                f"fedagg: mode={self.mode} derives its rates from plain gradients, not from the steps of "
                 f"{optimiser.name}; use mode=feedback, or leave {optimiser.name} out"
             )
-        if optimiser is not None and self.min_rate == 0:
+        if optimiser is not None and not low > 0:
             raise HoldfastError(
                 f"fedagg: min_rate must be above 0 with {optimiser.name}, whose steps cannot be seen at rate 0; "
                 "raise min_rate"
             )
-
+        rescales = method.filling("rate")
+        if rescales and self.mode == "aggregated":
+            raise HoldfastError(
+                f"fedagg: mode=aggregated moves all clients alike, which leaves no room for the rates of "
+                f"{rescales[0].name}; use mode=feedback, or leave {rescales[0].name} out"
+            )
         fewest, most = config.epoch_range
         if fewest < most:
             raise HoldfastError(
@@ -90,18 +114,29 @@ class FedAgg(Part):
                 f"use --epochs {most}"
             )
 
-    # -- feedback: the last round's gradients are broadcast -----------------------------------------------
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest rate."""
+        low, high = self.min_rate, self.max_rate
+        return -math.inf if low is None else low, math.inf if high is None else high
+
+    @property
+    def asks(self) -> bool:
+        """Whether the mean-field terms come from visits to the cohort, rather than from the last round."""
+        return self.mode == "fixed_point"
+
+    # -- feedback and aggregated: the last round's gradients are broadcast ---------------------------------
     def broadcast(self, s: Tensors, w: Tensor) -> Tensors:
         return dict(s)  # nothing before the first round
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
-        return {"phi1": r.uploads["phi1"].mean(0)} if self.mode == "feedback" else {}
+        return {} if self.asks else {"phi1": r.uploads["phi1"].mean(0)}
 
     # -- fixed_point: the cohort is asked for gradients before the round ----------------------------------
     def consult(self, w: Tensor, lr: Tensor, epochs: int, visit: Callable[[Tensor], Tensor]) -> Tensors:
-        if self.mode == "feedback":
+        if not self.asks:
             return {}
-        eta = lr.expand(epochs)
+        eta = (lr if self.start is None else torch.full_like(lr, self.start)).expand(epochs)
         path, field = walk(w, eta, visit)
         for _ in range(self.sweeps):
             eta = solve(field, w - path[1:], self.alpha, 0)
@@ -116,13 +151,13 @@ class FedAgg(Part):
     # -- at the client ------------------------------------------------------------------------------------
     def begin(self, c: Client) -> Tensors:
         scratch = {"eta": c.lr}
-        if self.mode == "feedback":
+        if not self.asks:
             scratch |= {"sum": c.zeros(), "phi1": c.w0.new_zeros(c.epochs, len(c.w0))}
             scratch |= {"start": c.w0} if c.optimised else {}
         return scratch
 
     def epoch(self, c: Client, w: Tensor) -> Tensors:
-        if self.mode == "fixed_point":
+        if self.asks:
             return {"eta": self._clip(c.message["eta"][c.epoch])}
         done = self._with_sum(c, w, c.epoch - 1)
         eta = c.lr
@@ -134,13 +169,15 @@ class FedAgg(Part):
         return c.local["eta"]
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
-        if self.mode == "fixed_point":
+        if self.asks:
             return g, {}
         seen = g if c.rate is None else c.rate * g
+        if self.mode == "aggregated" and "phi1" in c.message:
+            g = c.message["phi1"][c.epoch] / c.S.to(g.dtype)
         return g, c.local | {"sum": c.local["sum"] + seen}
 
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
-        if self.mode == "fixed_point":
+        if self.asks:
             return {}, {}
         return {"phi1": self._with_sum(c, w, torch.tensor(c.epochs - 1, device=w.device))}, {}
 
@@ -151,7 +188,7 @@ class FedAgg(Part):
         return torch.where(row, sum, c.local["phi1"])
 
     def _clip(self, eta: Tensor) -> Tensor:
-        return eta.clamp(self.min_rate, self.max_rate)
+        return eta.clamp(*self.bounds)
 
 
 def system(phi1: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
 from holdfast.method.part import Part, Round, Tensors
 from holdfast.parts._distillation import adam, adam_state, cosine, gradient_from_logits, minibatches, part_key
+from holdfast.parts._public_data import require_public_data
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
@@ -48,15 +48,7 @@ class FedDF(Part):
         return ("classes",)
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
-        if len(federation.public) == 0:
-            raise HoldfastError(
-                "feddf needs public data: hold some out with --public 0.05 or federate(..., public=0.05)"
-            )
-        if federation.leaks:
-            raise HoldfastError(
-                "feddf: the public data is the test data, which makes test accuracy meaningless; hold out training "
-                "data instead with --public 0.05"
-            )
+        require_public_data(self.name, federation)
 
     def tune(self, s: Tensors, r: Round, w: Tensor) -> tuple[Tensor, Tensors]:
         start, state = w, adam_state(w)

@@ -37,6 +37,10 @@ class FedNLR(Part):
     a convolution, with its bias and the norm that follows; the classifier is a layer too. Where a layer's activations
     are all equal, every rate is 1.
 
+    With ``neurons=position`` a convolution has a neuron per output channel and position: M_l counts them all, as the
+    paper's remark that VGG-9's second layer has the most neurons suggests. A channel's weights are shared by its
+    positions and get the mean of their rates, so that the mean rate of a layer stays 1.
+
     The defaults are the formula that the paper recommends. Its tables use ``a1=0.45, a2=0.3`` (``fednlr-tables``).
     """
 
@@ -52,6 +56,8 @@ class FedNLR(Part):
         None, "the spread itself, in place of the formula: one number, or one per layer", above=1
     )
 
+    neurons: str = param("channel", "what counts as a neuron of a convolution", choices=("channel", "position"))
+
     @property
     def needs(self) -> tuple[str, ...]:
         return ("neurons",)
@@ -64,14 +70,18 @@ class FedNLR(Part):
             )
 
     def begin(self, c: Client) -> Tensors:
-        total = c.w0.new_zeros(c.layout.neurons)
+        total = c.w0.new_zeros(sum(self.sizes(c.layout)))
         for batch in c.samples():
-            active = c.net.neurons(c.w0, batch.x)
+            active = c.net.neurons(c.w0, batch.x, self.neurons == "position")
             total = total + torch.where(batch.mask[:, None], active, 0.0).sum(0)
         return {"factor": factors(total / c.n, self.spreads(c.layout), c.layout)}
 
     def rate(self, c: Client) -> Tensor:
         return c.layout.per_neuron(c.local["factor"])
+
+    def sizes(self, layout: Layout) -> list[int]:
+        """Return M_l for l = 1..L."""
+        return [layer.neurons * (layer.positions if self.neurons == "position" else 1) for layer in layout.layers]
 
     def spreads(self, layout: Layout) -> list[float]:
         """Return mu[l] for l = 1..L."""
@@ -79,13 +89,13 @@ class FedNLR(Part):
         if self.mu is not None:
             return list(self.mu) * (L if len(self.mu) == 1 else 1)
         return [
-            self.mu0 + self.a1 * depth / L + self.a2 * math.log10(layer.neurons)
-            for depth, layer in enumerate(layout.layers, 1)
+            self.mu0 + self.a1 * depth / L + self.a2 * math.log10(size)
+            for depth, size in enumerate(self.sizes(layout), 1)
         ]
 
 
 def factors(h: Tensor, mu: list[float], layout: Layout) -> Tensor:
-    """Compute the rate of every neuron.
+    """Compute the rate of every row of a dense layer and every output channel of a convolution.
 
     Args:
         h: The mean activation of every neuron.
@@ -93,12 +103,12 @@ def factors(h: Tensor, mu: list[float], layout: Layout) -> Tensor:
         layout: The layout of the model.
 
     Returns:
-        The rates, in the order of ``h``.
+        The rates, with the mean over positions where there is a neuron for each.
     """
     rates = []
     for active, spread in zip(_layers(h, layout), mu, strict=True):
         e = torch.exp((active - active.min()) / _width(active) * math.log(spread))  # exactly mu at the highest
-        rates.append(e / e.mean())
+        rates.append((e / e.mean()).mean(1))
     return torch.cat(rates)
 
 
@@ -119,7 +129,10 @@ def temperatures(h: Tensor, mu: list[float], layout: Layout) -> Tensor:
 
 
 def _layers(h: Tensor, layout: Layout) -> list[Tensor]:
-    return [h[layer.first : layer.first + layer.neurons] for layer in layout.layers]
+    """Return the activations of every layer, [neurons, positions]; a single position if they are means over them."""
+    positions = [1 if len(h) == layout.neurons else layer.positions for layer in layout.layers]
+    pieces = torch.split(h, [n * layer.neurons for n, layer in zip(positions, layout.layers, strict=True)])
+    return [piece.reshape(layer.neurons, -1) for piece, layer in zip(pieces, layout.layers, strict=True)]
 
 
 def _width(active: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
 from holdfast.method.part import Batch, Client, Part, Round, Tensors, Trip
 from holdfast.models.net import Out
+from holdfast.parts._public_data import require_public_data
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
@@ -40,7 +41,8 @@ class Fnr(Part):
     The paper gives neither p nor the weight. Ours were chosen on digits; ``docs/methods/fnr.md`` shows the sensitivity.
     Public data is held out of the training data (``--public 0.05``). The paper's own code used the test set and then
     reported accuracy on it. ``--public test`` does that, but only with ``allow_test_leak=true``, and the run is marked
-    as leaking.
+    as leaking. That code refines on images as they are, in batches of 32, in the order of the files: ``--augment-public
+    none`` with ``fnr(batch=32, shuffled=false)``.
     """
 
     name = "fnr"
@@ -53,6 +55,8 @@ class Fnr(Part):
     weight: float = param(0.01, "lambda: strength of J", low=0)
     epochs: int = param(5, "E_re: passes over the public data", low=1)
     mode: str = param("gradient", "whether J has a gradient", choices=("gradient", "published"))
+    batch: int | None = param(None, "public samples per step of the refinement; none: as in local training", low=1)
+    shuffled: bool = param(True, "take the public samples in a new order in every pass")
     allow_test_leak: bool = param(False, "admit the test data as public data; the run is marked as leaking")
 
     @property
@@ -60,13 +64,7 @@ class Fnr(Part):
         return ("features", "classes")
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
-        if len(federation.public) == 0:
-            raise HoldfastError("fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)")
-        if federation.leaks and not self.allow_test_leak:
-            raise HoldfastError(
-                "fnr: the public data is the test data, which makes test accuracy meaningless; hold out training data "
-                "instead with --public 0.05, or set allow_test_leak=true"
-            )
+        require_public_data(self.name, federation, self.allow_test_leak)
         if self.chosen(config.cohort_size) < 1:
             raise HoldfastError(
                 f"fnr: p={self.p:g} of a cohort of {config.cohort_size} refines no client; raise p or the cohort"
@@ -93,7 +91,8 @@ class Fnr(Part):
 
     def trips(self) -> tuple[Trip, ...]:
         refine = FeatureNorms(self.weight, self.mode)
-        return (Trip((refine,), self.weakest, self.reference, self.stored, self.epochs, public=True),)
+        how = {"epochs": self.epochs, "batch": self.batch, "shuffled": self.shuffled}
+        return (Trip((refine,), self.weakest, self.reference, self.stored, public=True, **how),)
 
     def weakest(self, r: Round) -> Tensor:
         """Return the rows of the least accurate clients; ties go to the smaller id (rows are sorted by id)."""

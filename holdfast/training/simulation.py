@@ -153,7 +153,7 @@ class Simulation(Trainer):
         self, number: int, broadcast: Broadcast, ids: np.ndarray, state: PerPart, deltas: Tensor
     ) -> CohortUpdate:
         trip = self.trips[number - 1][1]
-        info = self.with_epochs(self.client_info(ids, trip.public), trip.epochs)
+        info = self.with_epochs(self.client_info(ids, trip.public), trip.epochs, trip.batch)
         batches = self.plan(info, int(broadcast.round), number, trip.epochs)
         return self.engines[number].train(broadcast, Cohort(info, state, batches, broadcast.w0 + deltas))
 
@@ -226,9 +226,10 @@ class Simulation(Trainer):
         per_class, numbers, there = (torch.from_numpy(t) for t in (counts, index, valid))
         return ClientInfo(torch.from_numpy(ids), n, per_class, S, K, numbers, there, sigma)
 
-    def with_epochs(self, info: ClientInfo, epochs: int) -> ClientInfo:
-        """Return the same clients with a number of passes over their data that is not the run's own."""
-        steps = (info.n + self.config.batch - 1) // self.config.batch
+    def with_epochs(self, info: ClientInfo, epochs: int, batch: int | None = None) -> ClientInfo:
+        """Return the same clients with passes over their data, and samples per step, that are not the run's own."""
+        size = batch or self.config.batch
+        steps = (info.n + size - 1) // size
         return info._replace(S=steps, K=steps * epochs)
 
     def _steps(self, sizes: np.ndarray) -> np.ndarray:
@@ -270,9 +271,11 @@ class Simulation(Trainer):
         Returns:
             The plan.
         """
-        c = self.config
+        c, further = self.config, self.trips[trip - 1][1] if trip else None
         return plan(
-            info.samples, info.n, info.id, words=(c.seed, t, trip), batch=c.batch,
+            info.samples, info.n, info.id, words=(c.seed, t, trip),
+            batch=c.batch if further is None else further.batch or c.batch,
+            shuffled=further is None or further.shuffled,
             epochs=(info.K // info.S).tolist() if epochs is None else epochs,
             steps=c.steps if epochs is None else None,
         )  # fmt: skip
@@ -310,12 +313,13 @@ def cohort_shape(
     sizes = federation.deal.sizes if federation.on_demand is None else np.array([1, largest or len(federation.data.y)])
     if trip and trip.public:
         sizes = np.array([len(federation.public)])
-    steps = -(-sizes[sizes > 0] // config.batch)
+    batch = trip.batch or config.batch if trip else config.batch
+    steps = -(-sizes[sizes > 0] // batch)
     if config.steps is not None and trip is None:
         steps = np.array([config.steps])
     fewest, epochs = (trip.epochs, trip.epochs) if trip else config.epoch_range
     ragged = bool(steps.min() < steps.max()) or fewest < epochs
-    return CohortShape(config.cohort_size, int(steps.max()) * epochs, config.batch, ragged)
+    return CohortShape(config.cohort_size, int(steps.max()) * epochs, batch, ragged)
 
 
 def decided(config: Config, federation: Federation, net: Net) -> Config:

@@ -300,8 +300,8 @@ NAMES = {
     ),
     "--model": (
         "model",
-        "alexnet, cifar10-cnn, cnn, densenet, googlenet, lenet5, linear, lstm, mlp, mnist-cnn, resnet18, resnet34, "
-        "vgg11, vgg9",
+        "alexnet, cifar10-cnn, cnn, densenet, googlenet, lenet5, linear, lstm, mlp, mnist-cnn, mnist-example-cnn, "
+        "resnet18, resnet34, simple-cnn, vgg11, vgg9",
     ),
 }
 

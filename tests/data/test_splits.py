@@ -57,6 +57,79 @@ def same(a: Deal, b: Deal) -> bool:
     return np.array_equal(a.index, b.index) and np.array_equal(a.offsets, b.offsets)
 
 
+# --------------------------------------------------------------------------- the capped Dirichlet split
+def capped_by_hand(counts: list[int], clients: int, alpha: float, least: int, rng: np.random.Generator) -> np.ndarray:
+    """The dealing of NIID-Bench's code: a client with N/n samples gets nothing more; again if one has too few."""
+    while True:
+        held: list[list[int]] = [[] for _ in range(clients)]
+        for c, n in enumerate(counts):
+            shares = list(rng.dirichlet([alpha] * clients))
+            for i in range(clients):
+                if len(held[i]) >= sum(counts) / clients:
+                    shares[i] = 0.0
+            given = 0
+            for i in range(clients):
+                last = not any(shares[i + 1 :])
+                until = n if last else int(sum(share / sum(shares) for share in shares[: i + 1]) * n)
+                held[i] += [c] * (until - given)
+                given = until
+        if min(map(len, held)) >= least:
+            return np.array([[own.count(c) for c in range(len(counts))] for own in held])
+
+
+@pytest.mark.parametrize(("alpha", "least"), [(0.5, 10), (0.1, 0), (5.0, 40)])
+def test_the_capped_split_is_niid_benchs(alpha: float, least: int) -> None:
+    counts = np.array([60, 110, 80, 70, 95])
+    for seed in range(5):
+        split = Dirichlet(alpha, capped=True, least=least)
+        found = split.table(counts, 6, stream(seed, "split"))
+        expected = capped_by_hand(counts.tolist(), 6, alpha, least, stream(seed, "split"))
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(split.plan(counts, 6, stream(seed, "split")), expected)
+
+
+def test_the_cap_and_the_least_bound_the_sizes() -> None:
+    labels = np.repeat(np.arange(10), 500)
+    free, capped, least = (
+        [deal(split, labels, 10, seed) for seed in range(5)]
+        for split in ("dirichlet(0.3)", "dirichlet(0.3, capped=true)", "dirichlet(0.3, capped=true, least=150)")
+    )
+    for d in [*capped, *least]:
+        assert_partition(d, labels, 10)
+        assert d.sizes.max() < 500 + 500  # full before its last class, and no class has more than 500
+    assert min(d.sizes.min() for d in least) >= 150
+    assert min(d.sizes.min() for d in capped) < 150
+    assert np.mean([d.sizes.std() for d in capped]) < 0.7 * np.mean([d.sizes.std() for d in free])
+
+
+@pytest.mark.parametrize(
+    ("split", "says"),
+    [
+        (
+            "dirichlet(0.5, capped=true, balanced=true)",
+            "dirichlet: capped and least are for clients of unequal size, and balanced makes all sizes equal; leave "
+            "one of them out",
+        ),
+        (
+            "dirichlet(0.5, least=400)",
+            "dirichlet(alpha=0.5, least=400): 1000 samples cannot give 10 clients 400 each; use at most 2 clients, or "
+            "a smaller least",
+        ),
+        (
+            "dirichlet(0.01, least=90)",
+            "dirichlet(alpha=0.01, least=90): in 10,000 draws some client always had fewer than 90 samples; use fewer "
+            "clients, a larger alpha or a smaller least",
+        ),
+    ],
+)
+def test_what_the_capped_split_cannot_do_is_refused(split: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "10,000" in says:
+        monkeypatch.setattr("holdfast.data.splits.dirichlet.DRAWS", 50)
+        says = says.replace("10,000", "50")
+    with raises_exactly(says):
+        deal(split, TENS, 10, 0)
+
+
 # ---------------------------------------------------------------------------------------------- partitions
 
 

@@ -32,7 +32,16 @@ DIGITS, MNIST, CIFAR, TINY, IMAGENET = (1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 
 ON_TOKENS = {name for name, cls in models().items() if issubclass(cls, TokenModel)}  # see test_token_networks.py
 SPECS = [*sorted(models().keys() - ON_TOKENS), "resnet18(stem=cifar)", "alexnet(hidden=32)"]
 IMAGE_MODELS = sorted(models().keys() - ON_TOKENS - {"linear", "mlp"})
-LEAST = {"cnn": 4, "mnist-cnn": 4, "cifar10-cnn": 8, "mnist-example-cnn": 16, "lenet5": 12, "vgg9": 8, "densenet": 4}
+LEAST = {
+    "cnn": 4,
+    "mnist-cnn": 4,
+    "cifar10-cnn": 8,
+    "lenet5": 12,
+    "simple-cnn": 16,
+    "mnist-example-cnn": 16,
+    "vgg9": 8,
+    "densenet": 4,
+}
 IN_UNITS = ("resnet18", "resnet34", "googlenet", "densenet", "densenet(depth=16)")
 
 
@@ -65,8 +74,6 @@ BIASES = 192 + sum(sum(w) + w[4] for stage in (STAGE3, STAGE4, STAGE5) for w in 
         ("mlp", MNIST, 10, 199_210),  # McMahan et al. 2017: the 2NN
         ("mlp(width=25, depth=1)", MNIST, 10, 19_885),  # FedNLR's Appendix A: 784-25-10
         ("mlp(width=100)", MNIST, 26, chain(784, 100, 100, 26)),
-        ("mlp(width=64, depth=1, dropout=0.5)", MNIST, 10, chain(784, 64, 10)),  # AshwinRJ/Federated-Learning-PyTorch
-        ("mnist-example-cnn", MNIST, 10, 21_840),  # PyTorch's MNIST example until 2019
         ("mnist-cnn", MNIST, 10, 1_663_370),  # McMahan et al. 2017: the CNN
         ("cnn", CIFAR, 10, convs(5, 3, 64, 64) + chain(64 * 5 * 5, 384, 192, 10)),
         ("cnn", CIFAR, 100, convs(5, 3, 64, 64) + chain(64 * 5 * 5, 384, 192, 100)),
@@ -78,6 +85,13 @@ BIASES = 192 + sum(sum(w) + w[4] for stage in (STAGE3, STAGE4, STAGE5) for w in 
         ("lenet5", MNIST, 10, 61_706),
         ("lenet5(second=32)", MNIST, 26, convs(5, 1, 6, 32) + chain(32 * 5 * 5, 120, 84, 26)),
         ("vgg9", CIFAR, 10, 3_491_530),  # Wang et al. 2020 (FedMA)
+        ("vgg9(dropout=true)", CIFAR, 10, 3_491_530),
+        ("simple-cnn", CIFAR, 10, 62_006),  # NIID-Bench: conv 6 and 16 of 5x5, fc 120-84
+        ("simple-cnn", MNIST, 10, convs(5, 1, 6, 16) + chain(16 * 4 * 4, 120, 84, 10)),
+        ("mnist-example-cnn", MNIST, 10, 21_840),
+        ("mlp(width=64, depth=1, dropout=0.5)", MNIST, 10, chain(784, 64, 10)),
+        ("vgg11", CIFAR, 10, 9_750_922),  # FedNova in Flower's baselines
+        ("resnet18", (3, 24, 24), 10, 11_181_642),  # Reddi et al. 2021: 24x24 crops
         ("vgg11", CIFAR, 10, convs(3, 3, 64, 128, 256, 256, *[512] * 4) + chain(512, 512, 512, 10)),
         ("vgg11(hidden=4096)", IMAGENET, 1000, 132_863_336),  # torchvision
         ("alexnet", IMAGENET, 1000, 61_100_840),  # torchvision
@@ -119,6 +133,28 @@ def test_cost_by_hand_and_without_traces() -> None:
     assert all(w.device.type == "cpu" for w in net.parameters())
 
 
+def test_vgg9_drops_what_niid_bench_drops() -> None:
+    net = make("vgg9(dropout=true)", CIFAR, 10)
+    names = [name for name, _ in net.named_children()]
+    found = {name: (m.p, m.channels) for name, m in net.named_children() if isinstance(m, Dropout)}
+    assert found == {"drop_channels": (0.05, True), "drop1": (0.1, False), "drop2": (0.1, False)}
+    before = {name: names[names.index(name) - 1] for name in found}
+    assert before == {"drop_channels": "pool2", "drop1": "flat", "drop2": "fcrelu2"}
+    assert not any(isinstance(m, Dropout) for m in make("vgg9", CIFAR, 10).modules())
+    x = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(net(x), make("vgg9", CIFAR, 10)(x))  # nothing is dropped without a key
+
+
+def test_dropped_channels_are_whole() -> None:
+    layer, x = Dropout(0.25, channels=True), torch.ones(40, 50, 2, 3)
+    with dropping(torch.tensor(7)):
+        out = layer(x)
+    assert torch.equal(out, out[:, :, :1, :1].expand_as(out))
+    assert sorted(out.unique().tolist()) == pytest.approx([0.0, 1 / 0.75])
+    assert (out == 0).double().mean().item() == pytest.approx(0.25, abs=0.03)
+
+
 # ---------------------------------------------------------------------------------------------- shapes
 
 
@@ -129,9 +165,10 @@ def test_cost_by_hand_and_without_traces() -> None:
         ("mlp", [(7,), DIGITS, MNIST, CIFAR]),
         ("cnn", [(1, 4, 4), DIGITS, MNIST, CIFAR, (3, 32, 40), TINY]),
         ("mnist-cnn", [DIGITS, MNIST, CIFAR]),
-        ("mnist-example-cnn", [(1, 16, 16), MNIST, CIFAR]),
         ("cifar10-cnn", [DIGITS, MNIST, CIFAR, TINY]),
         ("lenet5", [(1, 12, 12), MNIST, CIFAR]),
+        ("simple-cnn", [(1, 16, 16), MNIST, CIFAR]),
+        ("mnist-example-cnn", [(1, 16, 16), MNIST]),
         ("vgg9", [DIGITS, MNIST, CIFAR]),
         ("vgg11", [DIGITS, MNIST, CIFAR]),
         ("alexnet", [DIGITS, MNIST, CIFAR, TINY]),
@@ -235,14 +272,15 @@ def test_group_norm_takes_the_groups_that_fit() -> None:
     [
         ("linear", DIGITS),
         ("mlp(width=9, depth=2)", DIGITS),
-        ("mlp(width=9, depth=2, dropout=0.5)", DIGITS),
         ("cnn(width=4)", DIGITS),
         ("cnn(width=4)", MNIST),
-        ("mnist-example-cnn", (1, 16, 16)),
         ("mnist-cnn", DIGITS),
         ("cifar10-cnn", DIGITS),
         ("lenet5", (1, 12, 12)),
         ("vgg9", DIGITS),
+        ("vgg9(dropout=true)", DIGITS),
+        ("simple-cnn", (1, 16, 16)),
+        ("mnist-example-cnn", (1, 16, 16)),
         ("vgg11", (1, 4, 4)),
         ("alexnet", DIGITS),
         ("alexnet(hidden=16)", (1, 64, 64)),
@@ -276,7 +314,7 @@ def test_vmap_of_grad_is_each_clients_own_autograd(text: str, shape: tuple[int, 
             torch.testing.assert_close(batched[name][client], weight.grad, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("text", ["cifar10-cnn", "mnist-example-cnn", "vgg11", "alexnet(hidden=16)"])
+@pytest.mark.parametrize("text", ["cifar10-cnn", "vgg11", "alexnet(hidden=16)"])
 def test_dropout_follows_its_key(text: str) -> None:
     net = make(text, TINY, 3)
     x = torch.randn(2, *TINY, generator=torch.Generator().manual_seed(0))

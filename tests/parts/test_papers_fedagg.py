@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from helpers import reference_papers as ref
 from helpers.paper_problems import SETTINGS, assert_follows, batches_of, every_engine, every_problem, network, start
+from helpers.reference_fedagg import aggregated_round
 from helpers.toys import FEDERATION, assert_close, train
 from holdfast import DataSet, Federation, HoldfastError, federate
 from holdfast.parts.fedagg import FedAgg, solve, system, tail_rate, walk
@@ -39,11 +42,11 @@ def rates(monkeypatch) -> list[tuple[int, int, int, float]]:
 class Feedback:
     """The reference, which hands each round's mean gradients to the next; ``rates`` is all it applied."""
 
-    def __init__(self, **how: float) -> None:
-        self.how, self.phi1, self.rates = how, None, []
+    def __init__(self, play: Callable[..., ref.AggRound] = ref.fedagg_feedback_round, **how: object) -> None:
+        self.play, self.how, self.phi1, self.rates = play, how, None, []
 
     def __call__(self, layers: ref.Layers, batches: ref.Batches, lr: float, t: int, cohort: list[int]) -> Tensor:
-        r = ref.fedagg_feedback_round(layers, batches, lr, self.phi1, **self.how)
+        r = self.play(layers, batches, lr, self.phi1, **self.how)
         self.phi1 = r.phi1
         self.rates += [(t, i, e, eta) for i, row in zip(cohort, r.rates, strict=True) for e, eta in enumerate(row)]
         return r.w
@@ -66,6 +69,35 @@ def test_feedback_agrees_with_the_reference(sum, how, problem, engine, monkeypat
     reference = Feedback(**how)
     assert_follows(ran, layers, reference, epochs=3)
     torch.testing.assert_close(ran.after[-1]["fedagg/phi1"], reference.phi1, rtol=1e-9, atol=1e-11)
+
+
+@every_engine
+def test_without_bounds_it_agrees_with_the_reference(engine):
+    layers, sum = ref.random_layers((3, 5, 4, 3), seed=0), "fedagg(min_rate=none, max_rate=none)"
+    ran = train(sum, FEDERATION, network(layers), engine=engine, **(SETTINGS | {"epochs": 3}))
+    reference = Feedback(min_rate=-math.inf, max_rate=math.inf)
+    assert_follows(ran, layers, reference, epochs=3, relative=1e-10)
+    assert min(row[3] for row in reference.rates) < 0
+    assert max(row[3] for row in reference.rates) > 0.5
+
+
+@every_engine
+@every_problem
+@pytest.mark.parametrize(
+    ("sum", "how"),
+    [
+        ("fedagg(mode=aggregated)", {"bounds": (1e-3, 0.5)}),
+        ("fedagg(0.5, mode=aggregated, min_rate=none, max_rate=none)", {"alpha": 0.5, "bounds": (-10.0, 10.0)}),
+    ],
+    ids=["default", "unclipped"],
+)
+def test_along_the_aggregated_gradient_it_agrees_with_the_reference(sum, how, problem, engine, monkeypatch):
+    layers = start(problem, monkeypatch)
+    ran = train(sum, FEDERATION, network(layers), engine=engine, **(SETTINGS | {"epochs": 3}))
+    reference = Feedback(aggregated_round, **how)
+    assert_follows(ran, layers, reference, epochs=3, relative=1e-10)
+    torch.testing.assert_close(ran.after[-1]["fedagg/phi1"], reference.phi1, rtol=1e-9, atol=1e-11)
+    assert len({rate for round, _, epoch, rate in reference.rates if (round, epoch) == (4, 2)}) == 1  # all move alike
 
 
 def test_the_rates_applied_are_the_references(rates):
@@ -91,19 +123,24 @@ def test_the_rates_applied_are_the_references(rates):
         ("fedagg(mode=fixed_point, sweeps=50, epsilon=0.3)", {"sweeps": 50, "epsilon": 0.3}),
         ("fedagg(mode=fixed_point, min_rate=0.15, max_rate=0.2)", {"sweeps": 10, "clip": (0.15, 0.2)}),
         ("fedagg(mode=fixed_point, along=previous)", {"sweeps": 10, "along": "estimate"}),
+        ("fedagg(mode=fixed_point, sweeps=1, start=0.4)", {"sweeps": 1, "lr": 0.4}),
+        (
+            "fedagg(mode=fixed_point, sweeps=2, start=0.9, min_rate=none, max_rate=none, epsilon=1e-9)",
+            {"sweeps": 2, "lr": 0.9, "clip": None, "epsilon": 1e-9},
+        ),
         (
             "fedagg(0.5, mode=fixed_point, along=previous, sweeps=3, epsilon=1e-9)",
             {"alpha": 0.5, "sweeps": 3, "epsilon": 1e-9, "along": "estimate"},
         ),
     ],
-    ids=["default", "two sweeps", "stops early", "clipped", "Eq. 11", "Eq. 11, three sweeps"],
+    ids=["default", "two sweeps", "stops early", "clipped", "Eq. 11", "start", "unclipped", "Eq. 11, three sweeps"],
 )
 def test_the_fixed_point_agrees_with_the_reference(sum, how, problem, engine, monkeypatch):
     layers = start(problem, monkeypatch)
     ran = train(sum, FEDERATION, network(layers), engine=engine, **SETTINGS)
 
     def play(at, batches, lr, t, cohort):
-        return ref.fedagg_fixed_point_round(at, batches, lr, **({"clip": (1e-3, 0.5)} | how)).w
+        return ref.fedagg_fixed_point_round(at, batches, **({"lr": lr, "clip": (1e-3, 0.5)} | how)).w
 
     assert_follows(ran, layers, play)
 
@@ -171,6 +208,27 @@ def test_the_mean_rate_neither_dies_nor_explodes_in_100_rounds(rates):
     assert means.max() < 0.3
     assert 0.5 < means[-20:].mean() / means[1:21].mean() < 2  # no trend
     assert torch.isfinite(ran.after[-1]["w"]).all()
+
+
+@pytest.mark.parametrize("sum", ["fedagg(mode=aggregated)", "fedagg(mode=aggregated, min_rate=none, max_rate=none)"])
+def test_along_the_aggregated_gradient_rates_stay_bounded_by_themselves(sum, rates):
+    # All clients are near the nominal path, so that the cost of large rates is most of what moves the rate.
+    model = network(ref.random_layers((3, 5, 3), seed=0))
+    train(sum, noise(3, 15), model, engine="loop", lr=0.1, batch=5, epochs=2, rounds=40, cohort=3, eval_every=40)
+    later = np.array([eta for t, _, _, eta in rates if t > 1])
+    assert later.min() > 0.01
+    assert later.max() < 0.15
+
+
+def test_without_bounds_rates_may_run_away_and_the_run_says_so(rates):
+    # On clients that disagree: the bounds keep the default alive where the rates of the paper's system do not stay in
+    # (0, 1), and the run ends with one line.
+    model, settings = network(ref.random_layers((3, 5, 4, 3), seed=0)), SETTINGS | {"epochs": 3, "rounds": 40}
+    settings |= {"lr_decay": 1.0, "engine": "loop"}
+    with pytest.raises(HoldfastError, match=r"^round 22: no client's update is finite; lower --lr, or add --clip$"):
+        train("fedagg(min_rate=none, max_rate=none)", FEDERATION, model, **settings)
+    assert max(abs(row[3]) for row in rates) > 1
+    assert torch.isfinite(train("fedagg", FEDERATION, model, **settings).after[-1]["w"]).all()
 
 
 def test_equal_clients_get_equal_rates_near_the_nominal_one(rates):
@@ -263,8 +321,24 @@ def test_traffic_counts_every_visit_of_the_fixed_point(engine):
         ("fedagg(0)", "fedagg: alpha must be a number in (0, 1), not 0"),
         ("fedagg(1)", "fedagg: alpha must be a number in (0, 1), not 1"),
         ("fedagg(-0.1)", "fedagg: alpha must be a number in (0, 1), not -0.1"),
-        ("fedagg(mode=both)", "fedagg: mode must be one of feedback, fixed_point, not both"),
+        ("fedagg(mode=both)", "fedagg: mode must be one of feedback, aggregated, fixed_point, not both"),
         ("fedagg(max_rate=1)", "fedagg: max_rate must be a number in (0, 1), not 1"),
+        ("fedagg(start=1)", "fedagg: start must be a number in (0, 1), not 1"),
+        (
+            "fedagg(start=0.2)",
+            "fedagg: start is the first rate of mode=fixed_point, and mode=feedback starts from lr; leave start out, "
+            "or use mode=fixed_point",
+        ),
+        (
+            "fedagg(mode=aggregated)+momentum",
+            "fedagg: mode=aggregated derives its rates from plain gradients, not from the steps of momentum; use "
+            "mode=feedback, or leave momentum out",
+        ),
+        (
+            "fedagg(mode=aggregated)+fedbug",
+            "fedagg: mode=aggregated moves all clients alike, which leaves no room for the rates of fedbug; use "
+            "mode=feedback, or leave fedbug out",
+        ),
         ("fedagg(min_rate=-1)", "fedagg: min_rate must be a number of at least 0, not -1"),
         ("fedagg(epsilon=0)", "fedagg: epsilon must be a number above 0, not 0"),
         ("fedagg(sweeps=0)", "fedagg: sweeps must be a whole number of at least 1, not 0"),

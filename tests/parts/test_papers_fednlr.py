@@ -15,6 +15,7 @@ from helpers.toys import FEDERATION, assert_same, train
 from holdfast import Config, DataSet, Federation, HoldfastError, Method, Net, federate
 from holdfast.engines.local_training import CLIENT_AXES, ClientTask
 from holdfast.engines.loop import unpadded
+from holdfast.models.zoo import make
 from holdfast.parts.fednlr import FedNLR, factors, temperatures
 from holdfast.runs.setup import prepare_simulation
 
@@ -233,6 +234,60 @@ def test_weights_biases_and_norms_of_a_convolution_move_at_their_neurons_rate(no
     torch.testing.assert_close(ran.after[1]["w"] - ran.after[0]["w"], update, rtol=1e-9, atol=1e-14)
 
 
+# -- a neuron per channel and position -------------------------------------------------------------------------------
+def test_by_position_the_spreads_are_those_of_the_papers_network():
+    layout = Net(make("vgg9", (3, 32, 32), 10), (3, 32, 32), 10).layout
+    assert [layer.neurons * layer.positions for layer in layout.layers] == [
+        32 * 32 * 32, 64 * 32 * 32, 128 * 16 * 16, 128 * 16 * 16, 256 * 8 * 8, 256 * 8 * 8, 512, 512, 10,
+    ]  # fmt: skip
+    printed = [2.40, 2.54, 2.50, 2.55, 2.51, 2.56, 2.16, 2.21, 1.75]
+    found = FedNLR(a1=0.45, a2=0.3, neurons="position").spreads(layout)
+    assert found == pytest.approx(printed, abs=0.005)
+    by_channel = FedNLR(a1=0.45, a2=0.3).spreads(layout)
+    assert by_channel[:6] != pytest.approx(printed[:6], abs=0.3)
+    assert by_channel[6:] == pytest.approx(printed[6:], abs=0.005)
+
+
+def brute_factors_by_position(net: nn.Module, x: Tensor) -> list[Tensor]:
+    """One tensor of factors per layer of ``conv_net``: every output number of a layer is a neuron of its own."""
+    h, found = x, []
+    modules = list(net)
+    for module, after in zip(modules, [*modules[1:], None], strict=True):
+        h = module(h)
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            out = after(h) if isinstance(after, nn.GroupNorm) else h
+            found.append(torch.relu(out).mean(0))
+    rates = []
+    for depth, own in enumerate(found, 1):
+        factors = ref.fednlr_layer_factors(own.reshape(-1), ref.fednlr_mu(depth, len(found), own.numel()))
+        rates.append(torch.stack([row.mean() for row in factors.reshape(own.shape)]))
+    return rates
+
+
+@every_engine
+@pytest.mark.parametrize("norm", ["affine", "bare"])
+def test_by_position_against_brute_force(norm, engine):
+    federation, net = images(), conv_net(norm)
+    found = found_factors("fednlr(neurons=position)", federation, net, engine)
+    by_channel = found_factors("fednlr", federation, net, engine)
+    for i in (0, 1):
+        with torch.no_grad():
+            brute = brute_factors_by_position(net, federation.data.x[torch.from_numpy(federation.deal.client(i))])
+        torch.testing.assert_close(found[i], torch.cat(brute), rtol=1e-12, atol=0)
+        assert [float(rates.mean()) for rates in brute] == pytest.approx([1.0] * 5, rel=1e-12)
+    assert (found - by_channel).abs().max() > 0.05
+    sums = ("fednlr(neurons=position)", "fednlr")
+    settings = {"lr": 0.1, "batch": 5, "epochs": 1, "rounds": 2, "cohort": 2, "engine": engine}
+    models = [train(sum, federation, net, **settings).after[-1]["w"] for sum in sums]
+    assert (models[0] - models[1]).abs().max() > 1e-3
+
+
+@every_engine
+def test_a_dense_network_has_the_same_neurons_by_position(engine):
+    found = [train(sum, engine=engine, rounds=2).after[-1] for sum in ("fednlr", "fednlr(neurons=position)")]
+    assert_same(*found)
+
+
 # -- bad input -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("sum", "says"),
@@ -248,6 +303,7 @@ def test_weights_biases_and_norms_of_a_convolution_move_at_their_neurons_rate(no
         ("fednlr(mu=[])", "fednlr: mu has 0 numbers, but the model has 3 layers; give one number, or one per layer"),
         ("fednlr(mu0=0.9)", "fednlr: mu0 must be a number of at least 1, not 0.9"),
         ("fednlr(a1=-0.1)", "fednlr: a1 must be a number of at least 0, not -0.1"),
+        ("fednlr(neurons=pixel)", "fednlr: neurons must be one of channel, position, not pixel"),
         ("fednlr(a2=-1)", "fednlr: a2 must be a number of at least 0, not -1"),
     ],
 )

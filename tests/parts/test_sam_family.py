@@ -125,9 +125,7 @@ def test_cancelling_deltas_move_nothing_in_either_reading(engine):
 @every_engine
 def test_fedexp_of_fedbug_by_hand(engine):
     # Deltas 4 and -2: mean 1, mean square 10, two clients: 10/(1 + 2). The paper's: 10/(2 * (1 + eps)).
-    ran = quadratic(
-        Method.parse("fedexp(1, factor=1, scaled=true, average=false)"), (8.0, 1), (-4.0, 1), engine=engine
-    )
+    ran = quadratic(Method.parse("fedexp(1, factor=1, scaled=true, average=false)"), (8.0, 1), (-4.0, 1), engine=engine)
     assert ran.after[1]["served"].item() == pytest.approx(10 / 3, rel=1e-15)
     assert "fedexp/last" not in ran.after[1]
 
@@ -160,7 +158,10 @@ def test_what_a_part_fills_follows_its_parameters():
             "normalized and feddyn cannot be summed: both define the server step; keep one of them",
         ),
         ("nova+normalized", "nova and normalized cannot be summed: both aggregate the cohort; keep one of them"),
-        ("ccvr+fedexp", "ccvr must come after fedexp: it refits the head of the model that is served; write fedexp+ccvr"),
+        (
+            "ccvr+fedexp",
+            "ccvr must come after fedexp: it refits the head of the model that is served; write fedexp+ccvr",
+        ),
         ("sam+smoo", "sam and smoo cannot be summed: both decide where the gradient is taken; keep one of them"),
         ("fedsmoo+feddyn", "feddyn appears twice in the sum: keep one of them"),
         ("sam(-1)", "sam: rho must be a number of at least 0, not -1"),
@@ -204,8 +205,6 @@ def test_frozen_coordinates_keep_their_multiplier(engine):
 
 def test_tracing_the_step_changes_nothing(monkeypatch):
     monkeypatch.setattr(torch._inductor, "compile", lambda traced, inputs, **_: traced)
-    traced, plain = (
-        train("fedsmoo", engine="vector", rounds=2, compile=how).after[-1] for how in (True, False)
-    )
+    traced, plain = (train("fedsmoo", engine="vector", rounds=2, compile=how).after[-1] for how in (True, False))
     for name, tensor in plain.items():
         torch.testing.assert_close(traced[name], tensor, rtol=1e-10, atol=1e-14)

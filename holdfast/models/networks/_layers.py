@@ -91,6 +91,23 @@ def with_classifier(
     return layers | {"head": nn.Linear(width, classes)}
 
 
+def placed_after(name: str, new: str, layer: nn.Module, layers: Layers) -> Layers:
+    """Insert a layer behind a named one.
+
+    Args:
+        name: The layer before it.
+        new: Its name.
+        layer: The layer.
+        layers: All others, in forward order.
+
+    Returns:
+        All layers.
+    """
+    places = list(layers).index(name) + 1
+    items = list(layers.items())
+    return dict([*items[:places], (new, layer), *items[places:]])
+
+
 def norm(channels: int, groups: int) -> nn.GroupNorm:
     """Make a GroupNorm with ``groups`` groups, or with the most that divide both ``groups`` and ``channels``.
 

@@ -8,7 +8,16 @@ from typing import ClassVar
 from torch import nn
 
 from holdfast.core.params import param
-from holdfast.models.networks._layers import Layers, conv, he_normal, image_shape, sequential, with_classifier
+from holdfast.models.dropout import Dropout
+from holdfast.models.networks._layers import (
+    Layers,
+    conv,
+    he_normal,
+    image_shape,
+    placed_after,
+    sequential,
+    with_classifier,
+)
 from holdfast.models.zoo import Model
 
 Stages = tuple[tuple[int, ...], ...]
@@ -34,17 +43,24 @@ class Vgg9(Model):
     3,491,530 parameters on CIFAR-10.
     Six 3x3 convolutions (32, 64 | 128, 128 | 256, 256), fc 512, fc 512, head. In FedNLR's initialisation:
     convolutions Kaiming-uniform (bound ``sqrt(6 / fan_in)``), linear layers Xavier-normal (standard deviation
-    ``sqrt(2 / (inputs + outputs))``); biases start at zero. FedMA's slight dropout is left out, since FedNLR mentions
-    none.
+    ``sqrt(2 / (inputs + outputs))``); biases start at zero. FedNLR mentions no dropout; ``dropout=true`` has that of
+    NIID-Bench's network, which the paper cites: 5% of the channels after the second pool, 10% of the units before the
+    first linear layer and before the head.
     """
 
     name: ClassVar[str] = "vgg9"
+    dropout: bool = param(False, "drop channels and units as NIID-Bench's network does")
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         channels, *_ = image_shape(self.name, shape, least=8)
-        net = sequential(
-            with_classifier(stages(channels, ((32, 64), (128, 128), (256, 256))), shape, (512, 512), classes)
-        )
+        layers = stages(channels, ((32, 64), (128, 128), (256, 256)))
+        if self.dropout:
+            layers = placed_after("pool2", "drop_channels", Dropout(0.05, layer=3, channels=True), layers)
+        layers = with_classifier(layers, shape, (512, 512), classes)
+        if self.dropout:
+            layers = placed_after("flat", "drop1", Dropout(0.1, layer=1), layers)
+            layers = placed_after("fcrelu2", "drop2", Dropout(0.1, layer=2), layers)
+        net = sequential(layers)
         for module in net:
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_uniform_(module.weight)
