@@ -46,6 +46,11 @@ class Outcome:
         """The number of tests that are decided."""
         return self.held + self.unclear + self.failed
 
+    @property
+    def words(self) -> str:
+        """The word, with its limits: a verdict on some tests says so."""
+        return f"{self.word}, as far as run" if 0 < self.decided < self.tests and self.word != "open" else self.word
+
 
 def outcome(t: TableRecord, variants: Mapping[str, str]) -> Outcome:
     """Judge a table's claim; ``variants`` are the columns to read in place of published ones."""

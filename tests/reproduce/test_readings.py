@@ -23,7 +23,7 @@ READ = (
     TOY.replace(
         '{ name = "40%", method = "fedbug(0.4)" },',
         '{ name = "40%", method = "fedbug(0.4)" },\n'
-        '  { name = "at 0.3", control = "the rate of the thawed layers", set = { lr = 0.3 } },',
+        '  { name = "at 0.3", control = "the rate of the thawed layers", set = { lr = 0.3 }, rows = ["IID"] },',
     )
     + """
 [[choice]]
@@ -103,6 +103,9 @@ def test_a_reading_is_overridden_by_scale_and_user(read_toy: Paper) -> None:
     assert cells(Setup(read_toy, "full", {"lr": 1.0}, code), whole)[0].config.lr == 1.0
     control = cells(Setup(read_toy, "full", {}, code), whole)[2]
     assert (control.config.lr, str(control.published)) == (0.05, "nan"), "a choice overrides columns"
+    assert [c.absent for c in cells(Setup(read_toy, "full", {}, code), whole) if c.column == 2] == [
+        "", "", "no data from there", "at 0.3 is for other rows",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", shelf())
@@ -147,7 +150,7 @@ def test_readings_run_the_baseline_alone(toy: Path, read_toy: Paper) -> None:
         ("| code", "slower; raw pixels", "IID, FedAvg, 0%"),
         ("| long", "thawed for longer", "IID, FedAvg, 0%"),
     ]
-    assert "- slower: the code says so (its README)\n" in said.out
+    assert "\n- “code”: as published code\n- slower: the code says so (its README)\n" in said.out
     assert conclusion(read(Path("here/reproduce.json"))) in said.out
     before = stamps("here")
     again = rep("--readings", "--rows", "IID, FedAvg", "--scale", "full", "--collect", "--seeds", "2", "--out", "here")
@@ -207,6 +210,10 @@ def test_explain_tries_one_choice_at_a_time(toy: Path, read_toy: Paper) -> None:
         (
             ("--readings", "--reading", "code"),
             "--readings runs several readings by itself: leave the others of --reading, --readings and --explain out",
+        ),
+        (
+            ("--readings", "--table", "II"),
+            "no requested table names a baseline, so that there is none to run; see: holdfast reproduce toy --list",
         ),
         (
             ("--table", "1", "--set", "split=shards(2)"),
