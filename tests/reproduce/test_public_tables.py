@@ -39,7 +39,7 @@ def test_niid_bench_settings() -> None:
         assert s["augment"] == (reflected if s["data"].startswith("cifar10") else False)  # utils.py
         assert t["measure"] == ("best" if t["id"] == "flower" else "final")
         if "Dir(0.5)" in r["name"]:
-            assert "min_size=10" in s["split"]
+            assert s["split"] == "dirichlet(0.5, capped=true, least=10)"
     splits = {r["name"]: settings("niid-bench", "10-clients", r["name"])["split"] for r in t_rows("10-clients")}
     assert splits["feature noise 0.1"] == "noise(0.1, spread=ramp-from-clean)"  # noise / (n_parties - 1) * net_id
     assert splits["quantity Dir(0.5)"] == "quantity(0.5, min_size=10)"
@@ -86,8 +86,7 @@ def test_fednova_settings() -> None:
         s = merged(paper("fednova"), t, r, c)
         assert (s["clients"], s["cohort"], s["rounds"], s["batch"]) == (16, 16, 100, 32)
         assert (s["model"], s["lr"], s["weight_decay"], s["augment"]) == ("vgg11", 0.02, 1e-4, True)
-        assert s["split"].startswith("dirichlet(0.1,")
-        assert "min_size=10" in s["split"]
+        assert s["split"] == "dirichlet(0.1, capped=true, least=10)"
         assert s["epochs"] == {"two-epochs": 2, "random-epochs": "2-5"}[t["id"]]
         assert s.get("optimizer") == ("momentum(0.9)" if r["name"] == "momentum 0.9" else None)
     for number, mu in (("two-epochs", 0.005), ("random-epochs", 0.001)):  # client.py: 0.001 where epochs vary
