@@ -167,6 +167,12 @@ def test_a_control_is_nobodys_rival() -> None:
     assert outcome(replace(t, controls={"C": "the rate"}), {}).word == HOLDS
 
 
+def test_a_claim_about_rows_is_tested_in_published_columns() -> None:
+    t = named([[1, 9], [2, 3]], "A B", expect=["row 1 > row 0"])
+    assert outcome(t, {}) == Outcome(FAILS, held=1, failed=1, tests=2)
+    assert outcome(replace(t, controls={"B": "the rate"}), {}) == Outcome(HOLDS, held=1, tests=1)
+
+
 def test_a_variant_has_an_outcome_of_its_own_and_is_nobodys_rival() -> None:
     t = named([[1, 2, 0.5, 3]], "A B C A2", expect=["A > all"], variants={"A2": "A"})
     assert outcome(t, {}).word == FAILS
