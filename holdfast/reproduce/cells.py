@@ -16,7 +16,7 @@ from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.method import Method
 from holdfast.reproduce.measure import Measure
 from holdfast.reproduce.paper import Paper, PaperTable, Reading
-from holdfast.reproduce.readings import applied, choices_of, data_name, merged
+from holdfast.reproduce.readings import applied, choices_of, data_name, merged, whole_words
 from holdfast.reproduce.run_names import run_name, settings_of_run
 
 CHECKPOINTS = 10  # per run: writing a large model after every round would take longer than the round
@@ -116,7 +116,8 @@ def cell(setup: Setup, table: PaperTable, i: int, j: int) -> Cell:
     paper, row, column = setup.paper, table.row[i], table.columns[j]
     label = f"{row.name} / {column.name}"
     where = f"{paper.name}, table {table.id}, {label}"
-    absent = table.why_not or row.absent
+    elsewhere = column.rows and not any(whole_words(text, row.name) for text in column.rows)
+    absent = table.why_not or row.absent or (f"{column.name} is for other rows" if elsewhere else "")
     text = "+".join(m for m in (table.method, row.method, column.method) if m) or "fedavg"
     try:
         values = merged((paper.setting, table.set, row.set, column.set))

@@ -61,8 +61,10 @@ class Verdict:
 
     @property
     def words(self) -> str:
-        """The verdict with its reason."""
-        return f"{self.word}: {self.why}" if self.why else self.word
+        """The verdict with its reason or its limits."""
+        if self.why:
+            return f"{self.word}: {self.why}"
+        return self.outcome.words if self.outcome is not None else self.word
 
 
 def verdicts(tables: Sequence[TableRecord], of: TableRecord) -> tuple[Verdict, Verdict | None]:

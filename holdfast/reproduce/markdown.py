@@ -228,7 +228,7 @@ def outcome_text(t: TableRecord, o: Outcome) -> str:
     """Return an outcome with the tests that it rests on."""
     where = " of the requested cells" if t.not_asked and o.decided else ""
     counts = test_counts(o)
-    return f"**{o.word}**" + (f" ({counts}{where})" if counts else f": {o.why}" if o.why else "")
+    return f"**{o.words}**" + (f" ({counts}{where})" if counts else f": {o.why}" if o.why else "")
 
 
 def test_counts(o: Outcome) -> str:

@@ -46,6 +46,11 @@ class Outcome:
         """The number of tests that are decided."""
         return self.held + self.unclear + self.failed
 
+    @property
+    def words(self) -> str:
+        """The word, with its limits: a verdict on some tests says so."""
+        return f"{self.word}, as far as run" if 0 < self.decided < self.tests and self.word != "open" else self.word
+
 
 def outcome(t: TableRecord, variants: Mapping[str, str]) -> Outcome:
     """Judge a table's claim; ``variants`` are the columns to read in place of published ones."""
@@ -134,7 +139,8 @@ def along(t: TableRecord, name: str) -> tuple[list[str], list[list[CellRecord]],
     rows = [row.name for row in t.rows]
     if name not in rows:
         return t.columns, [row.cells for row in t.rows], [open_row(row_gap(t, row)) for row in t.rows]
-    columns = [list(cells) for cells in zip(*(row.cells for row in t.rows), strict=True)]
+    ours = {*t.variants, *t.controls}  # no part of a claim about rows
+    columns = [[row.cells[j] for row in t.rows] for j, column in enumerate(t.columns) if column not in ours]
     return rows, columns, [""] * len(columns)
 
 

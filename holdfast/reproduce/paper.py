@@ -62,6 +62,7 @@ class PaperColumn:
         unit: The unit of that.
         variant_of: The published column that this one is our variant of.
         control: What this column controls for; a control is no part of the paper, and nobody's rival.
+        rows: The rows that it is for, by name or whole words of it; empty for all.
     """
 
     name: str
@@ -71,6 +72,7 @@ class PaperColumn:
     unit: str = ""
     variant_of: str = ""
     control: str = ""
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

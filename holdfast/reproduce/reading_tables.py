@@ -12,7 +12,7 @@ from holdfast.reproduce.baseline_levels import NEAR, POINTS, baseline_levels, ba
 from holdfast.reproduce.claims import same
 from holdfast.reproduce.markdown import published, shown
 from holdfast.reproduce.outcomes import SEEDS
-from holdfast.reproduce.table_schema import CellRecord, ChoiceRecord, TableRecord
+from holdfast.reproduce.table_schema import CellRecord, TableRecord
 
 
 def each_table(tables: Sequence[TableRecord]) -> list[TableRecord]:
@@ -53,14 +53,17 @@ def readings_text(tried: Sequence[TableRecord]) -> list[str]:
             ]
     return [
         markdown_table(["reading", "choices", "baseline", "published", "ours", "mean distance"], rows),
-        "\n".join(dict.fromkeys(escaped_markdown(reason(c)) for t in tried for c in t.reading.choices)),
+        "\n".join(map(escaped_markdown, reasons(tried))),
         conclusion(tried),
     ]
 
 
-def reason(c: ChoiceRecord) -> str:
-    """Return a choice with why one may think so, and where that is written."""
-    return f"- {c.name}: {c.why}" + (f" ({c.source})" if c.source else "")
+def reasons(tried: Sequence[TableRecord]) -> list[str]:
+    """Return why one may read the paper so, reading by reading, and the reason and source of each choice once."""
+    readings = [t.reading for t in tried if t.reading.choices]
+    lines = [f"- “{r.name}”: {r.why}" for r in readings if r.why]
+    choices = [(c, f" ({c.source})" if c.source else "") for r in readings for c in r.choices]
+    return list(dict.fromkeys([*lines, *(f"- {c.name}: {c.why}{source}" for c, source in choices)]))
 
 
 def with_interval(mean: float, c: CellRecord) -> str:

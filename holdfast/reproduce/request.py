@@ -91,6 +91,8 @@ def resolve(request: Request, paper: Paper) -> ResolvedRequest:
         columns = {id: [j for j, c in enumerate(t.columns) if c.name in t.baselines] for id, t in tables.items()}
     narrowed = bool(request.rows or request.columns or request.readings or request.explain)
     unmatched = [id for id in tables if narrowed and not (rows[id] and columns[id])]
+    if len(unmatched) == len(tables) and not any(columns.values()) and (request.readings or request.explain):
+        raise HoldfastError(f"no requested table names a baseline, so that there is none to run; {see(paper.name)}")
     if len(unmatched) == len(tables):
         raise HoldfastError(f"no table has both these rows and these columns; {see(paper.name)}")
     selections = [TableSelection(t, rows[id], columns[id]) for id, t in tables.items() if id not in unmatched]

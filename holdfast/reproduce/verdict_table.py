@@ -29,6 +29,12 @@ def verdict_table(tables: Sequence[TableRecord]) -> str:
     return markdown_table(HEADINGS, rows)
 
 
+def verdict_sections(tables: Sequence[TableRecord]) -> list[str]:
+    """Return the verdicts on the tables of a folder as a section; none if nothing is in the paper's setting."""
+    judged = [t for t in tables if t.reproduction and t.claim]
+    return [f"## Verdicts\n\n{verdict_table(judged)}\n"] if claims(judged) else []
+
+
 def verdict_cells(tables: Sequence[TableRecord], of: TableRecord, v: Verdict, swap: dict[str, str]) -> list[str]:
     """Return the verdict, our numbers against the printed ones, and the readings used, for one line.
 
@@ -50,7 +56,7 @@ def verdict_cells(tables: Sequence[TableRecord], of: TableRecord, v: Verdict, sw
 def readings_text(v: Verdict, shown: TableRecord) -> str:
     """Return the reading that decides, and the verdicts under the others that reach the baseline's level."""
     text = shown.reading.assumptions.removeprefix("reading ")
-    return "; ".join([text, *(f"under “{t.reading.name}”: {o.word}" for t, o in v.others)])
+    return "; ".join([text, *(f"under “{t.reading.name}”: {o.words}" for t, o in v.others)])
 
 
 def gain_text(g: Gain) -> str:
@@ -94,7 +100,7 @@ def believed(paper: str) -> str:
 def counted(tables: Sequence[TableRecord]) -> str:
     """Count a paper's claims by their verdicts, in a sentence; empty if it has none."""
     found = [verdicts(tables, t)[0] for t in claims(tables)]
-    words = Counter(f"{v.word} ({v.why})" if v.why else v.word for v in found)
+    words = Counter(f"{v.word} ({v.why})" if v.why else v.words for v in found)
     said = ", ".join(f"{n} {word}" for word, n in words.items())
     return f"Verdict{'s' * (len(found) > 1)} on {len(found)} claim{'s' * (len(found) > 1)}: {said}." if found else ""
 

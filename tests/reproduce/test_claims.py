@@ -123,8 +123,8 @@ def test_what_a_claim_adds_up_to() -> None:
     assert outcome(fake([[1, None]]), {}) == Outcome("open", tests=1, why=CELLS_NOT_RUN)
     text = outcome_text(fake([up], not_asked=3), Outcome(PARTLY, held=1, unclear=1, failed=1, tests=4, why="x"))
     assert text == (
-        "**holds partly** (1 of 4 tests hold, 1 show no difference, 1 do not hold; 1 open, mostly: x of the "
-        "requested cells)"
+        "**holds partly, as far as run** (1 of 4 tests hold, 1 show no difference, 1 do not hold; 1 open, mostly: x of "
+        "the requested cells)"
     )
 
 
@@ -165,6 +165,12 @@ def test_a_control_is_nobodys_rival() -> None:
     t = named([[3, 1, 9]], "A B C", expect=["A > all"])
     assert outcome(t, {}).word == FAILS
     assert outcome(replace(t, controls={"C": "the rate"}), {}).word == HOLDS
+
+
+def test_a_claim_about_rows_is_tested_in_published_columns() -> None:
+    t = named([[1, 9], [2, 3]], "A B", expect=["row 1 > row 0"])
+    assert outcome(t, {}) == Outcome(FAILS, held=1, failed=1, tests=2)
+    assert outcome(replace(t, controls={"B": "the rate"}), {}) == Outcome(HOLDS, held=1, tests=1)
 
 
 def test_a_variant_has_an_outcome_of_its_own_and_is_nobodys_rival() -> None:
@@ -240,7 +246,10 @@ def test_readings_are_compared_over_the_rows_that_all_have() -> None:
     apart = baseline_levels([rows(49, None, "a"), rows(None, 45, "b")])
     assert [(x.table.reading.name, x.gap) for x in apart] == [("a", 1.0), ("b", 5.0)]
     half = judged(rows(49, 45.5, "a"))
-    assert (half.words, half.outcome) == (HOLDS, Outcome(HOLDS, held=1, tests=2, why=NOT_REACHED)), "row by row"
+    assert (half.words, half.outcome) == (
+        f"{HOLDS}, as far as run",
+        Outcome(HOLDS, held=1, tests=2, why=NOT_REACHED),
+    ), "row by row"
 
 
 def test_a_level_can_be_that_of_another_table() -> None:
