@@ -76,7 +76,7 @@ class Executor:
             options = RunOptions(folder, resume, not resume, on_round=on_round, stop=stop)
             result = carry_out(task.config, task.method, federation, self.model, options)
         except Diverged as error:
-            folder.give_up(str(error), made_here(pick_device(task.config.device)))
+            folder.give_up(str(error), made_here(pick_device(task.config.device), federation.data.checksum))
             return "diverged", str(error)
         finally:
             free_gpu_memory()

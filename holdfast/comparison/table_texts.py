@@ -15,7 +15,23 @@ from holdfast.comparison.tables import NEVER, describe, from_python, notes, tabl
 from holdfast.method.config_text import setting_to_text
 
 # Columns of words, which are aligned left; all others hold numbers.
-WORDS = ("method", "verdict", "compared with", "row", "column", "paper, table", "claim", "here", "scale")
+WORDS = (
+    "method",
+    "verdict",
+    "compared with",
+    "row",
+    "column",
+    "paper, table",
+    "claim",
+    "here",
+    "scale",
+    "readings",
+    "reading",
+    "choices",
+    "baseline",
+    "choice",
+    "ours against printed, in points",
+)
 HTML_TAG = re.compile(r"<(?=[A-Za-z/!?])")  # where a tag or a comment would start
 
 

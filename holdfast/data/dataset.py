@@ -43,6 +43,7 @@ class DataSet:
         encoding: How the columns of a table became ``x``, if the data set was made of one.
         vocabulary: The tokens that inputs are made of, if they are texts.
         on_demand: Makes the clients, if they are made when a round needs them; ``x`` and ``y`` are then an example.
+        checksum: That of all samples as they are stored, for a named data set; see ``sample_checksum``.
     """
 
     name: str
@@ -62,6 +63,7 @@ class DataSet:
     vocabulary: Vocabulary | None = None
     normalise: str = PUBLISHED
     on_demand: ClientMaker | None = None
+    checksum: str = ""
 
     @property
     def normalisation(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 
@@ -46,10 +47,31 @@ def load(text: str, data_dir: str | Path | None = None) -> DataSet:
     """
     reference = file_reference(text, "data set")
     if reference is not None:
-        return from_file(reference)
-    known = source(text)
-    data = known.load(data_folder(data_dir))
-    return data if str(known) == known.name else replace(data, name=str(known))
+        data, name = from_file(reference), ""
+    else:
+        known = source(text)
+        data, name = known.load(data_folder(data_dir)), str(known) if str(known) != known.name else ""
+    return replace(data, name=name or data.name, checksum=sample_checksum(data))
+
+
+def sample_checksum(data: DataSet) -> str:
+    """Return the CRC-32 of training and test samples as they are stored, before any normalisation.
+
+    It tells an exact data set from a copy that was compressed or is in another order. Clients that are made on demand
+    have none.
+    """
+    if data.on_demand is not None:
+        return ""
+    checksum = 0
+    for array in (data.x, data.y, data.test_x, data.test_y):
+        checksum = zlib.crc32(array.contiguous().numpy().data, checksum)
+    return f"{checksum:08x}"
+
+
+def is_published(text: str, checksum: str) -> bool:
+    """Tell whether a checksum is that of a named data set as it was published; where that is unknown, any will do."""
+    published = "" if file_reference(text, "data set") else source(text).checksum
+    return bool(checksum) and checksum == (published or checksum)
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,11 @@ class Source(Named):
 
     Attributes:
         downloads: Where its files are published; empty if they cannot be downloaded.
+        checksum: That of its samples as published and as its defaults read them; empty where it is not known.
     """
 
     downloads: ClassVar[tuple[Download, ...]] = ()
+    checksum: ClassVar[str] = ""
 
     def place(self, data_dir: Path) -> Path:
         """Return the folder that holds its files."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ from holdfast.comparison.planned_run import PlannedRun
 from holdfast.core.errors import HoldfastError
 from holdfast.core.user_files import file_reference
 from holdfast.data.sources import data_folder, source
-from holdfast.method.config import RIVALS, Config, with_role
+from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.method import Method
 from holdfast.reproduce.measure import Measure
-from holdfast.reproduce.paper import Paper, PaperTable
+from holdfast.reproduce.paper import Paper, PaperTable, Reading
+from holdfast.reproduce.readings import applied, choices_of, data_name, merged, whole_words
 from holdfast.reproduce.run_names import run_name, settings_of_run
 
 CHECKPOINTS = 10  # per run: writing a large model after every round would take longer than the round
@@ -77,54 +79,69 @@ class Cell:
         return {name: value for name, value in settings_of_run(self.config).items() if name != "method"}
 
 
-def cells(paper: Paper, selection: TableSelection, scale: str, changed: Mapping[str, Any]) -> list[Cell]:
-    """Return the selected cells of a table.
+@dataclass(frozen=True)
+class Setup:
+    """What all cells of a request have in common.
+
+    Attributes:
+        paper: The paper that the tables are from.
+        scale: ``smoke``, ``small`` or ``full``.
+        changed: The user's settings, which override all others; the data set only in rows of that data set.
+        reading: How the paper is read.
+    """
+
+    paper: Paper
+    scale: str
+    changed: Mapping[str, Any]
+    reading: Reading
+
+
+def cells(setup: Setup, selection: TableSelection) -> list[Cell]:
+    """Return the selected cells of a table, row by row."""
+    return [cell(setup, selection.table, i, j) for i in selection.rows for j in selection.columns]
+
+
+def cell(setup: Setup, table: PaperTable, i: int, j: int) -> Cell:
+    """Return one cell of a table.
 
     Args:
-        paper: The paper that the table is from.
-        selection: The rows and columns.
-        scale: ``smoke``, ``small`` or ``full``.
-        changed: The user's settings, which override all others.
+        setup: The paper, its reading, the scale and the user's settings.
+        table: The table.
+        i: The index of the row.
+        j: The index of the column.
 
     Returns:
-        The cells, row by row.
+        The cell.
     """
-    return [cell(paper, selection.table, (i, j), scale, changed) for i in selection.rows for j in selection.columns]
-
-
-def cell(paper: Paper, table: PaperTable, at: tuple[int, int], scale: str, changed: Mapping[str, Any]) -> Cell:
-    """Return one cell of a table, by the indices of its row and column; the other arguments are those of ``cells``."""
-    i, j = at
-    row, column = table.row[i], table.columns[j]
+    paper, row, column = setup.paper, table.row[i], table.columns[j]
     label = f"{row.name} / {column.name}"
     where = f"{paper.name}, table {table.id}, {label}"
-    layers = (paper.setting, table.set, row.set, column.set, paper.scale.get(scale, {}), changed)
+    elsewhere = column.rows and not any(whole_words(text, row.name) for text in column.rows)
+    absent = table.why_not or row.absent or (f"{column.name} is for other rows" if elsewhere else "")
     text = "+".join(m for m in (table.method, row.method, column.method) if m) or "fedavg"
-    absent = table.why_not or row.absent
     try:
-        config = Config().changed(**merged(layers), method=text)
-        if not any("checkpoint_every" in layer for layer in layers):
-            config = config.changed(checkpoint_every=max(1, config.rounds // CHECKPOINTS))
+        values = merged((paper.setting, table.set, row.set, column.set))
+        values, text, measure = applied(choices_of(paper, setup.reading), table, row, values, text)
+        values = merged((values, paper.scale.get(setup.scale, {})))
+        values = merged((values, by_hand(setup.changed, values)))
+        values.setdefault("checkpoint_every", max(1, Config().changed(**values).rounds // CHECKPOINTS))
+        config = Config().changed(**values, method=text)
         method = Method() if absent else Method.parse(text)
     except HoldfastError as error:
         raise HoldfastError(f"{where}: {error}") from error
+    published, spread = (numbers[j] if j < len(numbers) else math.nan for numbers in (row.published, row.spread))
     return Cell(
         i, j, label, config, method,
-        Measure.parse(column.measure or row.measure or table.measure, where),
-        column.unit or row.unit or table.unit,
-        row.published[j], row.spread[j] if row.spread else float("nan"), absent,
+        Measure.parse(measure or column.measure or row.measure or table.measure, where),
+        column.unit or row.unit or table.unit, published, spread, absent,
     )  # fmt: skip
 
 
-def merged(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge layers of settings: later ones override earlier ones, also by choosing the other setting of a pair."""
-    values: dict[str, Any] = {}
-    for layer in layers:
-        for pair in RIVALS:
-            if any(layer.get(name) is not None for name in pair):
-                values = {k: v for k, v in values.items() if k not in pair}
-        values |= layer
-    return values
+def by_hand(changed: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's settings for a row: a data set given by hand is for rows of that data set alone."""
+    own = values.get("data", FIELDS["data"].default)
+    other = "data" in changed and data_name(changed["data"]) != data_name(own)
+    return {k: v for k, v in changed.items() if not (other and k == "data")}
 
 
 def missing_data(config: Config) -> str:

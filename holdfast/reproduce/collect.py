@@ -10,21 +10,19 @@ from pathlib import Path
 from holdfast.comparison.result import explosions
 from holdfast.comparison.stored_run import StoredRun, read_run
 from holdfast.method.config import with_role
-from holdfast.reproduce.cells import Cell, TableSelection, cells, missing_data
+from holdfast.reproduce.cells import Cell, Setup, TableSelection, cells, missing_data
 from holdfast.reproduce.expectations import reaches
 from holdfast.reproduce.measure import classes_over_seeds, over_seeds
-from holdfast.reproduce.request import ResolvedRequest
-from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, TableRecord
+from holdfast.reproduce.readings import choices_of
+from holdfast.reproduce.table_schema import CellRecord, CellRuns, ChoiceRecord, ReadingRecord, RowRecord, TableRecord
 from holdfast.runs.run_files import DIVERGED, SUMMARY
 
 
-def table_record(
-    request: ResolvedRequest, selection: TableSelection, seeds: Sequence[int] | None, out: Path
-) -> TableRecord:
+def table_record(setup: Setup, selection: TableSelection, seeds: Sequence[int] | None, out: Path) -> TableRecord:
     """Collect the selected cells of a table as far as they were run in ``out``, by this command or an earlier one.
 
     Args:
-        request: Whose paper, scale and settings count.
+        setup: The paper, its reading, the scale and the user's settings.
         selection: The table and its rows and columns.
         seeds: The seeds to collect; None for all that were run.
         out: The folder of the runs.
@@ -32,13 +30,13 @@ def table_record(
     Returns:
         The record, without a note of the user.
     """
-    paper, table = request.paper, selection.table
-    changed = {k: v for k, v in request.settings.items() if k not in with_role("place")}
+    paper, table = setup.paper, selection.table
+    changed = {k: v for k, v in setup.changed.items() if k not in with_role("place")}
     columns = [table.columns[j].name for j in selection.columns]
     names = [table.row[i].name for i in selection.rows]
     variants = {c.name: c.variant_of for c in table.columns if c.variant_of and c.name in columns}
-    chosen = cells(paper, selection, request.scale, request.settings)
-    records = [cell_record(cell, request.scale, seeds, out) for cell in chosen]
+    records = [cell_record(cell, setup.scale, seeds, out) for cell in cells(setup, selection)]
+    choices = choices_of(paper, setup.reading)
     width = len(columns)
     return TableRecord(
         paper=paper.name,
@@ -48,14 +46,21 @@ def table_record(
         claim=table.claim,
         note=table.note,
         why_not=table.why_not,
-        scale=request.scale,
+        scale=setup.scale,
+        reading=ReadingRecord(
+            setup.reading.name, setup.reading.why, [ChoiceRecord(c.name, c.why, c.source) for c in choices]
+        ),
         changed=changed,
-        reproduction=request.scale == "full" and not changed.keys() - {"precision"},
+        reproduction=setup.scale == "full" and not changed.keys() - {"precision"},
         measure=table.measure,
         unit=table.unit,
         expect=reaches(table.expect, [*columns, *variants.values()], names),
         needs=table.needs,
+        baseline=[name for name in table.baselines if name in columns],
+        level_of=table.level_of,
+        same_runs_as=table.same_runs_as,
         variants=variants,
+        controls={c.name: c.control for c in table.columns if c.control and c.name in columns},
         columns=columns,
         rows=[
             RowRecord(names[k], table.row[i].note, records[k * width : (k + 1) * width])

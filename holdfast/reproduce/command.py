@@ -17,11 +17,13 @@ from holdfast.core.os_errors import kept_on_os_errors
 from holdfast.core.plain_parser import PlainParser, whole_number
 from holdfast.method.config import FIELDS
 from holdfast.method.config_text import settings_from_pairs
-from holdfast.reproduce.cells import TableSelection, cells, missing_data
+from holdfast.reproduce.cells import Setup, TableSelection, cells, missing_data
 from holdfast.reproduce.markdown import headline, lacking, section
 from holdfast.reproduce.measure import Measure
-from holdfast.reproduce.paper import SCALES, Paper, PaperTable
+from holdfast.reproduce.paper import PLAIN, SCALES, Choice, Paper, PaperTable
 from holdfast.reproduce.paper_file import load_paper, shelf
+from holdfast.reproduce.reading_tables import attribution_sections, readings_sections
+from holdfast.reproduce.readings import reading_named
 from holdfast.reproduce.reproduction import Reproduction, reproduce
 from holdfast.reproduce.store import PAGE
 from holdfast.reproduce.table_json import table_to_json
@@ -37,6 +39,13 @@ OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--rows", {**REPEATED, "metavar": "ROW"}, f"rows {CHOICE}"),
     ("--columns", {**REPEATED, "metavar": "COLUMN"}, f"columns {CHOICE}"),
     ("--scale", {"default": "small"}, f"{', '.join(SCALES)} (the paper's own setting); default: small"),
+    ("--reading", {"default": PLAIN, "metavar": "NAME"}, f"how to read what the paper leaves open; default: {PLAIN}"),
+    ("--readings", FLAG, "run the baseline alone, under every reading: which one brings it to the printed level?"),
+    (
+        "--explain",
+        {"default": "", "metavar": "NAME"},
+        "run the baseline alone: what is each choice of a reading worth?",
+    ),
     ("--seeds", NUMBER, "runs per cell, with seeds 0, 1, ...; default: 1"),
     ("--jobs", NUMBER, "runs at a time, each in its own process; default: 1"),
     ("--out", {"metavar": "DIR"}, "folder of the runs; default: runs/reproduce-PAPER-SCALE"),
@@ -87,8 +96,8 @@ def main(args: Sequence[str], program: str = PROGRAM) -> int:
         result = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
             seeds=given.seeds, jobs=given.jobs, out=given.out, collect=given.collect, light=given.light,
-            note=given.note, watch=Observer() if given.quiet or given.collect else LineLog(), stop=stop,
-            folder=folder, **settings,
+            note=given.note, reading=given.reading, readings=given.readings, explain=given.explain,
+            watch=Observer() if given.quiet or given.collect else LineLog(), stop=stop, folder=folder, **settings,
         )  # fmt: skip
     show(result, given)
     if not result.finished:
@@ -114,7 +123,10 @@ def show(result: Reproduction, given: argparse.Namespace) -> None:
     if given.json:
         print(json.dumps([table_to_json(t) for t in result.tables]))
     elif not given.quiet:
-        print("\n".join(map(section, result.tables)))
+        if given.readings or given.explain:
+            print("\n".join((readings_sections if given.readings else attribution_sections)(result.tables)))
+        else:
+            print("\n".join(map(section, result.tables)))
         for line in dict.fromkeys(headline(t) for t in result.tables if not t.why_not):
             say(line)
         if given.table and result.unmatched:
@@ -126,7 +138,7 @@ def show(result: Reproduction, given: argparse.Namespace) -> None:
 def list_papers(folder: Path | None) -> None:
     """Print a line for every paper."""
     for name in shelf(folder):
-        print(f"{name:10} {load_paper(name, folder).title}")
+        print(f"{name:12} {load_paper(name, folder).title}")
 
 
 def list_paper(paper: Paper, given: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -141,9 +153,14 @@ def list_paper(paper: Paper, given: argparse.Namespace, settings: dict[str, Any]
     print(f"setting: {pairs(paper.setting)}")
     for name, values in paper.scale.items():
         print(f"scale {name}: {pairs(values)}")
+    for choice in paper.choice:
+        print(f"choice {choice.name}: {choice.why}{source_of(choice)}; {changes(choice)}")
+    for reading in paper.reading:
+        print(f"reading {reading.name}: {', '.join(reading.choices)}" + (f"; {reading.why}" if reading.why else ""))
+    setup = Setup(paper, given.scale, settings, reading_named(paper, given.reading))
     missing: list[str] = []
     for table in [paper.find(id) for id in given.table] or paper.table:
-        chosen = cells(paper, TableSelection.whole(table), given.scale, settings)
+        chosen = cells(setup, TableSelection.whole(table))
         whys = [(c.row, missing_data(c.config)) for c in chosen if not c.absent]
         missing += [why for _, why in whys if why]
         list_table(table, {row for row, why in whys if why})
@@ -170,6 +187,18 @@ def list_table(table: PaperTable, without_data: set[int]) -> None:
 def added(method: str, values: dict[str, Any]) -> str:
     """Return what a row or column adds to the method and the settings."""
     return "; ".join(text for text in (method, pairs(values)) if text) or "no change"
+
+
+def source_of(choice: Choice) -> str:
+    """Return the source of a choice in brackets."""
+    return f" ({choice.source})" if choice.source else ""
+
+
+def changes(choice: Choice) -> str:
+    """Return what a choice changes."""
+    terms = [f"{name}(..., {more})" for name, more in choice.add.items()]
+    terms += [f"{new} for {name}" for name, new in choice.replace.items()]
+    return ", ".join(filter(None, (pairs(choice.set), *terms, choice.measure and f"measure={choice.measure}")))
 
 
 def pairs(values: dict[str, Any]) -> str:

@@ -10,8 +10,10 @@ from holdfast.comparison.score_text import NONE
 from holdfast.comparison.table_texts import escaped_markdown, markdown_table
 from holdfast.comparison.tables import NEVER, number
 from holdfast.method.config import FIELDS
-from holdfast.reproduce.claims import Outcome, outcomes, phrase, published_counts
+from holdfast.reproduce.claims import swapped
 from holdfast.reproduce.measure import Measure
+from holdfast.reproduce.outcomes import Outcome, outcome, published_counts
+from holdfast.reproduce.paper import PLAIN
 from holdfast.reproduce.table_schema import CellRecord, TableRecord
 from holdfast.runs.explosion import RULE
 
@@ -21,12 +23,18 @@ LEAK = "Numbers marked LEAK are from runs that use test data in training: their 
 
 def section(t: TableRecord) -> str:
     """Return a table for the page: what was run, the numbers, the claim."""
-    parts = [f"## {t.paper}, table {t.table}: {caption(t)}", t.why_not or f"**{headline(t)}.**"]
+    parts = [f"## {title(t)}", t.why_not or f"**{headline(t)}.**"]
     parts = list(map(escaped_markdown, parts))
     if not t.why_not:
         parts.append(table_markdown(t))
     parts += [escaped_markdown(line) for line in (claim_line(t), provenance_line(t)) if line]
     return "\n\n".join(parts) + "\n"
+
+
+def title(t: TableRecord) -> str:
+    """Return the name of a table, with its reading if that is not the plain one, and its caption."""
+    reading = "" if t.reading.name == PLAIN else f", read as “{t.reading.name}”"
+    return f"{t.paper}, table {t.table}{reading}: {caption(t)}"
 
 
 # -- what was run --------------------
@@ -44,7 +52,7 @@ def headline(t: TableRecord) -> str:
     }[t.scale]
     return (
         f"{what}{changed}. Data: {data}; model: {models}; rounds: {', '.join(map(str, rounds))}; "
-        f"seeds: {', '.join(map(str, seeds))}; measure: {measured(t)}"
+        f"seeds: {', '.join(map(str, seeds))}; measure: {measured(t)}; {t.reading.assumptions}"
     )
 
 
@@ -68,7 +76,7 @@ def used(t: TableRecord) -> tuple[str, str]:
 def provenance_line(t: TableRecord) -> str:
     """Return when, where and with what the numbers were measured, as far as known; empty if there are none."""
     cells = [c.runs.made if c.runs else [] for c in t.cells if c.ran]
-    leads = {"date": " ", "device": " on ", "torch": ", torch ", "commit": ", commit "}
+    leads = {"date": " ", "device": " on ", "torch": ", torch ", "commit": ", commit ", "data_checksum": ", data "}
     known = "".join(f"{lead}{text}" for name, lead in leads.items() if (text := counted_values(cells, name)))
     parts = [f"Measured{known}."] if known else []
     return " ".join([*parts, t.remark]).strip() if cells else ""
@@ -97,6 +105,8 @@ def table_markdown(t: TableRecord) -> str:
     head = ["row", "column", "method", f"published{unit}", ours_title(t), "difference"]
     parts = [markdown_table(head, lines)] if lines else []
     parts += [text for text in (escaped_markdown(rest(t)), "\n".join(notes)) if text]
+    ran = {name for row in t.rows for name, c in zip(t.columns, row.cells, strict=True) if c.ran}
+    parts += [escaped_markdown(f"Control {name}: {why}.") for name, why in t.controls.items() if name in ran]
     parts += [EXPLODED] * any(c.exploded for c in t.cells) + [LEAK] * any(c.leaks for c in t.cells)
     return "\n\n".join(parts)
 
@@ -202,19 +212,35 @@ def lacking(whys: Sequence[str], where: str = "") -> str:
 
 # -- the claim --------------------
 def claim_line(t: TableRecord) -> str:
-    """Return the claim with its verdict; empty if there is no claim."""
+    """Return the claim with what became of it under the table's reading; empty if there is no claim."""
     if not t.claim:
         return ""
-    first, second = outcomes(t)
+    if t.same_runs_as:
+        return f"Claim: {t.claim} It is counted in table {t.same_runs_as}, whose runs these are."
     passed, total = published_counts(t)
-    line = f"Claim: {t.claim} {verdict_line(t, first)}"
+    line = f"Claim: {t.claim} Under this reading: {outcome_text(t, outcome(t, {}))}"
     line += f"; published numbers: {passed} of {total}." if total else "."
-    return line + (f" With our variant: {verdict_line(t, second)}." if second else "")
+    ran = any(t.column(row, name).ran for row in t.rows for name in t.variants)
+    return line + (f" With our variant: {outcome_text(t, outcome(t, swapped(t)))}." if ran else "")
 
 
-def verdict_line(t: TableRecord, o: Outcome) -> str:
-    """Return the verdict with the tests and pairs that it rests on."""
-    counts = [f"{o.passed} of {o.tested} tests passed"] if o.tested else []
-    counts += [f"{o.pairs_run} of {o.pairs} pairs run"] if o.pairs_run < o.pairs else []
-    where = " in the requested cells" if t.not_asked and o.tested else ""
-    return phrase(t, o) + where + (f": {', '.join(counts)}" if counts else "")
+def outcome_text(t: TableRecord, o: Outcome) -> str:
+    """Return an outcome with the tests that it rests on."""
+    where = " of the requested cells" if t.not_asked and o.decided else ""
+    counts = test_counts(o)
+    return f"**{o.words}**" + (f" ({counts}{where})" if counts else f": {o.why}" if o.why else "")
+
+
+def test_counts(o: Outcome) -> str:
+    """Count the tests of a claim by their results.
+
+    >>> test_counts(Outcome("holds", held=3, tests=5, why="fewer than three seeds"))
+    '3 of 5 tests hold; 2 open, mostly: fewer than three seeds'
+    """
+    if not o.decided:
+        return ""
+    counts = [f"{o.held} of {o.tests} tests hold"]
+    counts += [f"{o.unclear} show no difference"] if o.unclear else []
+    counts += [f"{o.failed} do not hold"] if o.failed else []
+    left = o.tests - o.decided
+    return ", ".join(counts) + (f"; {left} open, mostly: {o.why}" if left else "")

@@ -9,6 +9,45 @@ from holdfast.core.errors import HoldfastError
 from holdfast.reproduce.selection import see
 
 SCALES = ("smoke", "small", "full")  # full is the paper's own setting
+PLAIN = "plain"  # the reading that makes no choice beyond the settings in the file
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One thing that a paper leaves open, decided in one way.
+
+    Attributes:
+        name: What is chosen.
+        why: Why one may think so.
+        source: Where that is written.
+        tables: The tables that it concerns; empty for all.
+        rows: Names of rows, or whole words of their names; empty for all.
+        data: The data set that it concerns, by name; empty for all.
+        set: Settings that it sets.
+        add: Arguments that it adds, by the term they belong to, wherever that occurs: ``cifar10 = "normalise=off"``.
+        replace: Terms that it puts in the place of others, by name: ``sam = "sam(0.01)"``.
+        measure: What it measures instead.
+    """
+
+    name: str
+    why: str
+    source: str = ""
+    tables: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    data: str = ""
+    set: dict[str, Any] = field(default_factory=dict)
+    add: dict[str, str] = field(default_factory=dict)
+    replace: dict[str, str] = field(default_factory=dict)
+    measure: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A way to read a paper: the names of the choices that are made together, and why."""
+
+    name: str
+    choices: tuple[str, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -22,6 +61,8 @@ class PaperColumn:
         measure: What it measures, if not what the table does.
         unit: The unit of that.
         variant_of: The published column that this one is our variant of.
+        control: What this column controls for; a control is no part of the paper, and nobody's rival.
+        rows: The rows that it is for, by name or whole words of it; empty for all.
     """
 
     name: str
@@ -30,6 +71,8 @@ class PaperColumn:
     measure: str = ""
     unit: str = ""
     variant_of: str = ""
+    control: str = ""
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,7 +81,7 @@ class PaperRow:
 
     Attributes:
         name: Its name in the paper.
-        published: A number per column: NaN where the paper prints none, infinity for never.
+        published: A number per column before the controls: NaN where the paper prints none, infinity for never.
         spread: Standard deviations per column, NaN where the paper prints none; empty if it prints none at all.
         method: Parts that it adds to the sum.
         set: Settings that it adds.
@@ -75,6 +118,9 @@ class PaperTable:
         theory: The paper of ``holdfast theory`` that computes it instead.
         expect: The tests of the claim, such as ``A > B``; see ``claims``.
         needs: How many of the tests the claim needs: ``all``, ``most`` or ``all but N``.
+        baseline: The column whose printed level a reading has to reach, or several; none that the claim tests.
+        level_of: The table whose baseline decides instead, where this one has none with a printed accuracy.
+        same_runs_as: The table whose runs this one shows again; the claim is then counted there.
         note: Our remark.
         columns: The columns.
         row: The rows.
@@ -91,9 +137,17 @@ class PaperTable:
     theory: str = ""
     expect: tuple[str, ...] = ()
     needs: str = "all"
+    baseline: str | tuple[str, ...] = ()
+    level_of: str = ""
+    same_runs_as: str = ""
     note: str = ""
     columns: tuple[PaperColumn, ...] = ()
     row: tuple[PaperRow, ...] = ()
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """The columns whose printed level a reading has to reach."""
+        return (self.baseline,) if isinstance(self.baseline, str) else self.baseline
 
     @property
     def why_not(self) -> str:
@@ -112,6 +166,9 @@ class Paper:
         setting: The settings of all tables.
         scale: Settings that a smaller scale overrides, by its name.
         table: The tables.
+        choice: What the paper leaves open, each decided in one way.
+        reading: Ways to read the paper, beside the file's own settings.
+        believed: What we believe its printed numbers come from, and why: a paragraph for the page of results.
     """
 
     name: str
@@ -120,6 +177,9 @@ class Paper:
     setting: dict[str, Any]
     scale: dict[str, dict[str, Any]]
     table: tuple[PaperTable, ...]
+    choice: tuple[Choice, ...] = ()
+    reading: tuple[Reading, ...] = ()
+    believed: str = ""
 
     def find(self, id: str) -> PaperTable:
         """Return the table with this number or name."""

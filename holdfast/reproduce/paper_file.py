@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError, unknown
+from holdfast.method.config import FIELDS
 from holdfast.reproduce.expectations import FORM, NEEDS, Expectation, reaches
 from holdfast.reproduce.measure import Measure
-from holdfast.reproduce.paper import SCALES, Paper, PaperColumn, PaperRow, PaperTable
+from holdfast.reproduce.paper import PLAIN, SCALES, Choice, Paper, PaperColumn, PaperRow, PaperTable, Reading
 
-T = TypeVar("T", Paper, PaperTable, PaperRow, PaperColumn)
+T = TypeVar("T", Paper, PaperTable, PaperRow, PaperColumn, Choice, Reading)
 
 
 def shelf(folder: Path | None = None) -> dict[str, Traversable]:
@@ -48,8 +49,20 @@ def load_paper(name: str, folder: Path | None = None) -> Paper:
     for scale in scales:
         if scale not in SCALES[:-1]:
             raise unknown("scale", scale, SCALES[:-1], f"in {where}")
-    raw = {"notes": "", "setting": {}} | raw | {"scale": scales, "table": tuple(tables), "name": name}
-    return made(Paper, where, raw)
+    raw = (
+        {"notes": "", "setting": {}}
+        | raw
+        | {
+            "scale": scales,
+            "table": tuple(tables),
+            "name": name,
+            "choice": tuple(made(Choice, f"{where}, a choice", c) for c in listed(where, raw, "choice")),
+            "reading": tuple(made(Reading, f"{where}, a reading", r) for r in listed(where, raw, "reading")),
+        }
+    )
+    paper = made(Paper, where, raw)
+    check_readings(where, paper)
+    return paper
 
 
 def listed(where: str, raw: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
@@ -97,6 +110,10 @@ def check_table(where: str, table: PaperTable) -> None:
     once(where, "row", [r.name for r in table.row])
     if not table.why_not and not (table.columns and table.row):
         raise HoldfastError(f"{where}: needs columns and rows, or a key absent or theory that says why it has none")
+    controls = [bool(c.control) for c in table.columns]
+    printed = controls.count(False)
+    if any(controls[:printed]):
+        raise HoldfastError(f"{where}: columns with control have no published numbers; put them last")
     for measure in (table.measure, *(c.measure for c in table.columns), *(r.measure for r in table.row)):
         if measure:
             Measure.parse(measure, where)
@@ -106,18 +123,19 @@ def check_table(where: str, table: PaperTable) -> None:
         if not all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in numbers):
             raise HoldfastError(f"{at}: published and spread must be numbers; write nan where the paper prints none")
         for key, given in (("published", row.published), ("spread", row.spread)):
-            if len(given) != len(table.columns) and (given or key == "published"):
+            if len(given) != printed and (given or key == "published"):
                 raise HoldfastError(
-                    f"{at}: {key} must have one number for each of the {len(table.columns)} columns, not {len(given)}"
+                    f"{at}: {key} must have one number for each of the {printed} columns, not {len(given)}"
                 )
         if any(math.isnan(v) is False and v < 0 for v in row.spread):
             raise HoldfastError(f"{at}: spread must be at least 0; write nan where the paper prints none")
     check_claim(where, table)
+    check_baseline(where, table)
 
 
 def check_claim(where: str, table: PaperTable) -> None:
     """Check the tests of a table's claim."""
-    columns, rows = [c.name for c in table.columns], [r.name for r in table.row]
+    columns, rows = [c.name for c in table.columns if not c.control], [r.name for r in table.row]
     both = {*columns} & {*rows}
     if both:
         raise HoldfastError(f"{where}: {both.pop()!r} is both a row and a column; rename one of them")
@@ -133,6 +151,45 @@ def check_claim(where: str, table: PaperTable) -> None:
     once(where, "variant of", list(variants.values()))
     if variants and any(Expectation.parse(text).left in rows for text in table.expect):
         raise HoldfastError(f"{where}: expect must name columns, not rows, where a column has variant_of")
+
+
+def check_readings(where: str, paper: Paper) -> None:
+    """Check the choices, the readings, and what the tables say about them."""
+    tables, choices = [t.id for t in paper.table], [c.name for c in paper.choice]
+    once(where, "choice", choices)
+    once(where, "reading", [PLAIN, *(r.name for r in paper.reading)])
+    for reading in paper.reading:
+        for name in reading.choices:
+            if name not in choices:
+                raise unknown("choice", name, choices, f"in {where}, reading {reading.name!r}")
+    for choice in paper.choice:
+        at = f"{where}, choice {choice.name!r}"
+        if choice.measure:
+            Measure.parse(choice.measure, at)
+        for name in choice.set:
+            if name not in FIELDS or name in ("method", "seed"):
+                raise HoldfastError(f"{at}: {name} is no setting that a choice can set; leave it out")
+        for id in choice.tables:
+            if id not in tables:
+                raise unknown("table", id, tables, f"in {at}")
+    for table in paper.table:
+        for key, id in (("level_of", table.level_of), ("same_runs_as", table.same_runs_as)):
+            if id and id not in {t.id for t in paper.table if t.id != table.id}:
+                raise HoldfastError(f"{where}, table {table.id}: {key} must name another table, not {id!r}")
+
+
+def check_baseline(where: str, table: PaperTable) -> None:
+    """Check that a table says which number decides how the paper is read, and that the claim does not test it."""
+    named = [key for key in ("baseline", "level_of", "same_runs_as") if getattr(table, key)]
+    if len(named) != 1 and table.expect:
+        raise HoldfastError(f"{where}: a claim needs one of the keys baseline, level_of and same_runs_as")
+    columns = [c.name for c in table.columns if not c.control and not c.variant_of]
+    tested = {Expectation.parse(text).left for text in table.expect}
+    for name in table.baselines:
+        if name not in columns:
+            raise HoldfastError(f"{where}: baseline must name a published column, not {name!r}")
+        if name in tested:
+            raise HoldfastError(f"{where}: the claim tests {name!r}, so it cannot be the baseline; name another column")
 
 
 def once(where: str, kind: str, names: list[str]) -> None:

@@ -19,6 +19,7 @@ from holdfast.data.sources import data_folder
 from holdfast.reproduce.cells import TableSelection, missing_data, tasks
 from holdfast.reproduce.collect import done, table_record
 from holdfast.reproduce.markdown import lacking
+from holdfast.reproduce.paper import PLAIN
 from holdfast.reproduce.paper_file import load_paper
 from holdfast.reproduce.request import Request, ResolvedRequest, resolve
 from holdfast.reproduce.store import RESULT, keep, upgrade
@@ -59,6 +60,9 @@ def reproduce(
     collect: bool = False,
     light: bool = False,
     note: str = "",
+    reading: str = PLAIN,
+    readings: bool = False,
+    explain: str = "",
     watch: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     folder: Path | None = None,
@@ -78,6 +82,9 @@ def reproduce(
         collect: Run nothing, and make the tables of what is in the folder.
         light: Delete the checkpoint of every finished run.
         note: A sentence to keep with the numbers.
+        reading: The reading of the paper, by name.
+        readings: Run the baselines alone, under every reading.
+        explain: Run the baselines alone, under this reading and under each of its choices by itself.
         watch: Is told about the progress of the runs.
         stop: Is asked after every round whether to stop.
         folder: The folder of the papers' files; default: those of the library.
@@ -89,7 +96,9 @@ def reproduce(
     check_numbers(jobs, None)
     settings = with_imports(settings)
     names = (table,) if isinstance(table, str) else table
-    request = resolve(Request(names, rows, columns, scale, seeds, settings), load_paper(paper, folder))
+    request = resolve(
+        Request(names, rows, columns, scale, seeds, settings, reading, readings, explain), load_paper(paper, folder)
+    )
     path = Path(out) if out is not None else Path("runs") / f"reproduce-{paper}-{scale}"
     open_folder(path, collect)
     executor = Executor()
@@ -102,8 +111,9 @@ def reproduce(
         finished = run_all(runs, executor, jobs, observer, stop, light)
         notes = save(path, request, note)
     records = [
-        replace(table_record(request, selection, request.seeds, path), remark=notes[selection.table.id])
+        replace(table_record(request.setup(each), selection, request.seeds, path), remark=notes[selection.table.id])
         for selection in request.selections
+        for each in request.readings
     ]
     return Reproduction(path, records, request.unmatched, finished)
 
@@ -120,7 +130,8 @@ def save(path: Path, request: ResolvedRequest, note: str) -> dict[str, str]:
         The note of each table.
     """
     whole = [TableSelection.whole(selection.table) for selection in request.selections]
-    return keep(path, [table_record(request, selection, None, path) for selection in whole], note)
+    tables = [table_record(request.setup(reading), each, None, path) for each in whole for reading in request.readings]
+    return keep(path, tables, note)
 
 
 def open_folder(path: Path, collect: bool) -> None:

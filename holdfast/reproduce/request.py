@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.core.errors import HoldfastError, unknown
-from holdfast.reproduce.cells import Cell, TableSelection, cells
-from holdfast.reproduce.paper import SCALES, Paper, PaperTable
+from holdfast.reproduce.cells import Cell, Setup, TableSelection, cells
+from holdfast.reproduce.hand_settings import refuse_mixed_rows
+from holdfast.reproduce.paper import PLAIN, SCALES, Paper, PaperTable, Reading
+from holdfast.reproduce.readings import every_reading, one_by_one, reading_named
 from holdfast.reproduce.selection import choose, see
 
 ALL_TABLES = "all"
@@ -25,6 +27,9 @@ class Request:
         scale: ``smoke``, ``small`` or ``full``.
         seeds: How many runs each cell gets, with the seeds 0, 1, ...
         settings: Settings that override the paper's.
+        reading: The reading, by name.
+        readings: Whether to run the baselines alone, under every reading.
+        explain: The reading whose choices are to be tried one at a time, with the baselines alone; empty for none.
     """
 
     tables: Sequence[str] = (ALL_TABLES,)
@@ -33,6 +38,9 @@ class Request:
     scale: str = "small"
     seeds: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
+    reading: str = PLAIN
+    readings: bool = False
+    explain: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,8 @@ class ResolvedRequest:
         scale: ``smoke``, ``small`` or ``full``.
         seeds: The seeds of every cell.
         settings: The user's settings.
-        cells: The requested cells that can be run.
+        readings: The readings under which the cells are run.
+        cells: The requested cells that can be run, under every one of these readings.
     """
 
     paper: Paper
@@ -55,7 +64,12 @@ class ResolvedRequest:
     scale: str
     seeds: list[int]
     settings: dict[str, Any]
+    readings: list[Reading]
     cells: list[Cell]
+
+    def setup(self, reading: Reading) -> Setup:
+        """Return what the cells have in common under one of the readings."""
+        return Setup(self.paper, self.scale, self.settings, reading)
 
 
 def resolve(request: Request, paper: Paper) -> ResolvedRequest:
@@ -72,12 +86,20 @@ def resolve(request: Request, paper: Paper) -> ResolvedRequest:
     columns = choose(
         "column", request.columns, {id: [c.name for c in t.columns] for id, t in tables.items()}, paper.name
     )
-    narrowed = bool(request.rows or request.columns)
+    readings = requested_readings(request, paper)
+    if request.readings or request.explain:
+        columns = {id: [j for j, c in enumerate(t.columns) if c.name in t.baselines] for id, t in tables.items()}
+    narrowed = bool(request.rows or request.columns or request.readings or request.explain)
     unmatched = [id for id in tables if narrowed and not (rows[id] and columns[id])]
+    if len(unmatched) == len(tables) and not any(columns.values()) and (request.readings or request.explain):
+        raise HoldfastError(f"no requested table names a baseline, so that there is none to run; {see(paper.name)}")
     if len(unmatched) == len(tables):
         raise HoldfastError(f"no table has both these rows and these columns; {see(paper.name)}")
     selections = [TableSelection(t, rows[id], columns[id]) for id, t in tables.items() if id not in unmatched]
-    every = [cell for s in selections for cell in cells(paper, s, request.scale, request.settings)]
+    setups = [Setup(paper, request.scale, request.settings, reading) for reading in readings]
+    for setup in setups:
+        refuse_mixed_rows(setup, selections)
+    every = [cell for setup in setups for s in selections for cell in cells(setup, s)]
     return ResolvedRequest(
         paper=paper,
         selections=selections,
@@ -85,8 +107,28 @@ def resolve(request: Request, paper: Paper) -> ResolvedRequest:
         scale=request.scale,
         seeds=list(range(request.seeds)),
         settings=dict(request.settings),
+        readings=readings,
         cells=[cell for cell in every if not cell.absent],
     )
+
+
+def requested_readings(request: Request, paper: Paper) -> list[Reading]:
+    """Return the readings under which a request is run; the plain one comes first where several are compared."""
+    if not (request.readings or request.explain):
+        return [reading_named(paper, request.reading)]
+    flag = "--readings" if request.readings else "--explain"
+    if request.columns:
+        raise HoldfastError(f"{flag} runs the baselines alone: leave --columns out")
+    if request.reading != PLAIN or (request.readings and request.explain):
+        raise HoldfastError(
+            f"{flag} runs several readings by itself: leave the others of --reading, --readings and --explain out"
+        )
+    if request.readings:
+        return list(every_reading(paper))
+    goal = reading_named(paper, request.explain)
+    if not goal.choices:
+        raise HoldfastError(f"the reading {goal.name!r} makes no choice, so that there is nothing to explain")
+    return [reading_named(paper, PLAIN), *one_by_one(goal), goal]
 
 
 def named_tables(names: Sequence[str], paper: Paper) -> dict[str, PaperTable]:

@@ -1,19 +1,26 @@
-"""``python -m holdfast.reproduce.results``: write ``docs/results.md`` from the stored ``results/*.json``."""
+"""``python -m holdfast.reproduce.results``: write ``docs/results.md``, its pictures, and README's summary.
+
+They are made of the stored ``results/*.json`` and of nothing else.
+"""
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.comparison.score_text import NONE
-from holdfast.comparison.table_texts import markdown_table
-from holdfast.reproduce.claims import RULE, Outcome, outcomes, phrase, published_counts
-from holdfast.reproduce.markdown import caption, headline, provenance_line, table_markdown
+from holdfast.reproduce.attribution import attributions
+from holdfast.reproduce.baseline_levels import baselines
+from holdfast.reproduce.claims import RULE, same
+from holdfast.reproduce.markdown import headline, provenance_line, table_markdown, title
 from holdfast.reproduce.paper_file import shelf
+from holdfast.reproduce.paper_pictures import PICTURES, main_table, write_picture
+from holdfast.reproduce.reading_tables import attribution_text, each_table, readings_text
 from holdfast.reproduce.store import read
 from holdfast.reproduce.table_schema import TableRecord
+from holdfast.reproduce.verdict_table import not_run, paragraph, summary, verdict_table
 
 HEAD = """# Results
 
@@ -21,19 +28,37 @@ The verdicts on the papers' claims after running their tables. This page is gene
 `python -m holdfast.reproduce.results`. Every number of ours was measured by `holdfast reproduce`
 (see [reproduce.md](reproduce.md)); none was typed in.
 """
+START, END = "<!-- results: written by python -m holdfast.reproduce.results -->", "<!-- end of results -->"
 
 
 def page(tables: Sequence[TableRecord]) -> str:
-    """Return the whole page: the claims in one table, then every table that was run."""
+    """Return the whole page: the verdicts in one table, how they are reached, then every paper."""
+    if not tables:
+        return f"{HEAD}\nNo results are stored yet.\n"
     note = shared_note(tables)
     tables = [replace(t, remark="") for t in tables] if note else tables
-    parts = [HEAD, note, "## Claims", RULE, verdicts(tables)] if tables else [HEAD, "No results are stored yet."]
+    parts = [HEAD, note, "## Verdicts", verdict_table(tables), "## How a verdict is reached", RULE]
     for paper in dict.fromkeys(t.paper for t in tables):
-        of_paper = [t for t in tables if t.paper == paper]
-        parts += [f"## {of_paper[0].title}", *map(table_section, of_paper)]
-    missing = [paper for paper in shelf() if tables and paper not in {t.paper for t in tables}]
-    parts += [f"## Not run yet\n\nNo table of {' and '.join(missing)} has been run."] if missing else []
+        parts += paper_parts([t for t in tables if t.paper == paper])
+    missing = not_run(tables)
+    parts += ["## Not run yet", "On exact data, with its checksum recorded:", "\n".join(missing)] if missing else []
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def paper_parts(tables: Sequence[TableRecord]) -> list[str]:
+    """Return the parts of the page about one paper."""
+    main = main_table(tables)
+    parts = [f"## {tables[0].title}", paragraph(tables)]
+    parts += [f"![Ours against printed]({PICTURES}/{picture_name(main)})"] if main else []
+    for t in each_table(tables):
+        tried = same(tables, t, t.table)
+        if len(tried) > 1 and baselines(t):
+            parts += [f"### {t.paper}, table {t.table}: the baseline under every reading", *readings_text(tried)]
+        for found in attributions(tables, t):
+            name = found.goal.reading.name
+            parts += [f"### {t.paper}, table {t.table}: what the choices of “{name}” are worth"]
+            parts += attribution_text(found)
+    return [*parts, *(table_section(t) for t in tables if not t.reading.alone)]
 
 
 def shared_note(tables: Sequence[TableRecord]) -> str:
@@ -42,35 +67,21 @@ def shared_note(tables: Sequence[TableRecord]) -> str:
     return notes.pop() if len(tables) > 1 and len(notes) == 1 else ""
 
 
-def verdicts(tables: Sequence[TableRecord]) -> str:
-    """Return a line for every claim, and one for our variant where that was run."""
-    head = ["paper, table", "claim", "verdict", "tests passed", "published numbers", "pairs run", "scale"]
-    rows = []
-    for t in (t for t in tables if t.claim):
-        first, second = outcomes(t)
-        name = f"{t.paper}, {t.table}"
-        rows.append([name, t.claim, phrase(t, first), *counts(first, published_counts(t)), scale_text(t)])
-        if second:
-            rows.append([f"{name}, our variant", "the same", phrase(t, second), *counts(second, (0, 0)), scale_text(t)])
-    return markdown_table(head, rows)
-
-
-def counts(o: Outcome, published: tuple[int, int]) -> list[str]:
-    """Return the tests that passed, those that the published numbers pass, and the pairs that were run."""
-    pairs = [(o.passed, o.tested), published, (o.pairs_run, o.pairs)]
-    return [f"{some} of {total}" if total else NONE for some, total in pairs]
-
-
-def scale_text(t: TableRecord) -> str:
-    """Return the scale and the changed settings, such as ``small, rounds = 4, precision = tf32``."""
-    return ", ".join([t.scale, *(f"{k} = {v}" for k, v in t.changed.items())])
-
-
 def table_section(t: TableRecord) -> str:
     """Return a table with its headline and notes."""
-    parts = [f"### {t.paper}, table {t.table}: {caption(t)}", t.why_not or f"**{headline(t)}.**"]
+    parts = [f"### {title(t)}", t.why_not or f"**{headline(t)}.**"]
     parts += [] if t.why_not else [table_markdown(t)]
     return "\n\n".join(part for part in (*parts, t.note, provenance_line(t)) if part)
+
+
+def picture_name(t: TableRecord) -> str:
+    """Return the name of a paper's picture."""
+    return f"results-{t.paper}.png"
+
+
+def readme(text: str, tables: Sequence[TableRecord]) -> str:
+    """Return README with the summary of these results between its two marks."""
+    return re.sub(f"({re.escape(START)}\n).*?({re.escape(END)})", rf"\g<1>{summary(tables)}\n\2", text, flags=re.DOTALL)
 
 
 def stored(folder: Path) -> list[TableRecord]:
@@ -81,7 +92,7 @@ def stored(folder: Path) -> list[TableRecord]:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page, the pictures, and README's summary where it has the marks."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.reproduce.results", description=__doc__)
     parser.add_argument(
         "root", nargs="?", type=Path, default=Path(), help="folder with results/ and docs/; default: the current one"
@@ -89,7 +100,16 @@ def main() -> None:
     root = parser.parse_args().root
     if not (root / "results").is_dir() or not (root / "docs").is_dir():
         parser.error(f"{root} must have the folders results and docs: run it in the root of the repository")
-    (root / "docs" / "results.md").write_text(page(stored(root / "results")), encoding="utf-8")
+    tables = stored(root / "results")
+    (root / "docs" / "results.md").write_text(page(tables), encoding="utf-8")
+    (root / "docs" / PICTURES).mkdir(exist_ok=True)
+    for paper in dict.fromkeys(t.paper for t in tables):
+        found = main_table([t for t in tables if t.paper == paper])
+        if found:
+            write_picture(found, root / "docs" / PICTURES / picture_name(found))
+    if (root / "README.md").exists():
+        old = (root / "README.md").read_text(encoding="utf-8")
+        (root / "README.md").write_text(readme(old, tables), encoding="utf-8")
     print(f"wrote {root / 'docs' / 'results.md'}")
 
 

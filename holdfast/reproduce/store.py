@@ -13,6 +13,7 @@ from holdfast.reproduce.markdown import section
 from holdfast.reproduce.run_names import run_name
 from holdfast.reproduce.table_json import FORMAT, format_of, from_json, to_json
 from holdfast.reproduce.table_schema import TableRecord
+from holdfast.reproduce.verdict_table import verdict_sections
 from holdfast.runs.folder import RunFolder
 from holdfast.runs.run_files import CONFIG
 
@@ -43,7 +44,8 @@ def keep(path: Path, tables: Sequence[TableRecord], remark: str) -> dict[str, st
 def write(path: Path, tables: Sequence[TableRecord]) -> None:
     """Write both files of a folder."""
     write_atomically(path / RESULT, to_json(tables))
-    write_atomically(path / PAGE, "\n".join([*([SHARED] if shared(tables) else []), *map(section, tables)]))
+    first = [SHARED] if shared(tables) else []
+    write_atomically(path / PAGE, "\n".join([*first, *verdict_sections(tables), *map(section, tables)]))
 
 
 def shared(tables: Sequence[TableRecord]) -> bool:

@@ -1,7 +1,8 @@
 """The one writer and the one reader of ``reproduce.json``.
 
-Format 3 names run folders by the settings that differ from their defaults. Formats 1 and 2 are read as well: methods
-get today's names, and folders the names that they have after ``store.upgrade``.
+Format 4 has readings, baselines and controls, and the data's checksum beside the facts about every run. Format 3 names
+run folders by the settings that differ from their defaults. Formats 1 to 3 are read as well: methods get today's names,
+folders the names that they have after ``store.upgrade``, and what they lack stays empty.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from holdfast.comparison.study_schema import Spread
 from holdfast.method.config import Config
 from holdfast.method.renamed import modern
 from holdfast.reproduce.run_names import run_name
-from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, TableRecord
+from holdfast.reproduce.table_schema import CellRecord, CellRuns, ChoiceRecord, ReadingRecord, RowRecord, TableRecord
 
-FORMAT = 3
+FORMAT = 4
 
 
 # -- writing --------------------
@@ -33,7 +34,7 @@ def table_to_json(t: TableRecord) -> dict[str, Any]:
     """Return a table with the keys of ``reproduce.json``."""
     whole = {f.name: getattr(t, f.name) for f in fields(t)}
     rows = [{"name": r.name, "note": r.note, "cells": [cell_to_json(c) for c in r.cells]} for r in t.rows]
-    return whole | {"rows": rows, "made": {"note": whole.pop("remark")}}
+    return whole | {"rows": rows, "reading": asdict(t.reading), "made": {"note": whole.pop("remark")}}
 
 
 def cell_to_json(c: CellRecord) -> dict[str, Any]:
@@ -66,8 +67,14 @@ def format_of(whole: Mapping[str, Any]) -> int:
 
 def table_from_json(raw: Mapping[str, Any], version: int = FORMAT) -> TableRecord:
     """Return a table from the keys of ``reproduce.json``."""
-    first = {"needs": "all", "variants": {}, "not_asked": 0} if version == 1 else {}
+    first: dict[str, Any] = {"needs": "all", "variants": {}, "not_asked": 0} if version == 1 else {}
+    if version < 4:
+        first |= {"baseline": [], "level_of": "", "same_runs_as": "", "controls": {}, "reading": {}}
     values = {**first, **{k: v for k, v in raw.items() if k != "made"}}
+    reading = values["reading"]
+    values["reading"] = ReadingRecord(
+        **reading | {"choices": [ChoiceRecord(**choice) for choice in reading.get("choices", [])]}
+    )
     rows = [
         RowRecord(r["name"], r["note"], [cell_from_json(c, raw["measure"], version) for c in r["cells"]])
         for r in raw["rows"]

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.comparison.study_schema import Spread
+from holdfast.data.loading import is_published
+from holdfast.method.config import FIELDS
+from holdfast.reproduce.paper import PLAIN
+from holdfast.reproduce.readings import ALONE
 
 RAN = ("run", "diverged")  # the statuses of a cell with a number of ours, or with the reason why there is none
 
@@ -42,6 +46,12 @@ class CellRuns:
     by_class: list[float] = field(default_factory=list)
     leaks_test_data: bool = False
     exploded: list[int] = field(default_factory=list)
+
+    @property
+    def on_published_data(self) -> bool:
+        """Whether every run says what data it saw, and that is the published data set."""
+        data = self.settings.get("data", FIELDS["data"].default)
+        return bool(self.made) and all(is_published(data, made.get("data_checksum", "")) for made in self.made)
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,35 @@ class RowRecord:
 
 
 @dataclass(frozen=True)
+class ChoiceRecord:
+    """A choice that a reading makes, why one may think so, and where that is written."""
+
+    name: str
+    why: str
+    source: str
+
+
+@dataclass(frozen=True)
+class ReadingRecord:
+    """How the paper was read: the reading's name, why one may read it so, and its choices in order."""
+
+    name: str = PLAIN
+    why: str = ""
+    choices: list[ChoiceRecord] = field(default_factory=list)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one choice of another reading by itself, to see what that is worth."""
+        return self.name.startswith(ALONE)
+
+    @property
+    def assumptions(self) -> str:
+        """The choices in words, for a headline."""
+        made = "; ".join(c.name for c in self.choices)
+        return f"reading “{self.name}”" + (f": {made}" if made and not self.alone else "")
+
+
+@dataclass(frozen=True)
 class TableRecord:
     """A table, or the requested rows and columns of it, with everything that was measured for it.
 
@@ -106,13 +145,18 @@ class TableRecord:
         note: Our remark.
         why_not: Why the table cannot be run; empty if it can.
         scale: ``smoke``, ``small`` or ``full``.
+        reading: How the paper was read.
         changed: Settings that the user changed for all cells.
         reproduction: Whether the settings are the paper's own.
         measure: What is measured, unless a row or column says otherwise.
         unit: Its unit.
         expect: The tests of the claim, such as ``A > B``.
         needs: How many of the tests the claim needs: ``all``, ``most`` or ``all but N``.
+        baseline: The columns whose printed level a reading has to reach.
+        level_of: The table whose baseline decides instead.
+        same_runs_as: The table whose runs this one shows again.
         variants: Our variants: column -> the published column that it varies.
+        controls: Our controls: column -> what it controls for.
         columns: The names of the columns.
         rows: The rows.
         not_asked: How many cells of the table were not requested.
@@ -127,13 +171,18 @@ class TableRecord:
     note: str
     why_not: str
     scale: str
+    reading: ReadingRecord
     changed: dict[str, Any]
     reproduction: bool
     measure: str
     unit: str
     expect: list[str]
     needs: str
+    baseline: list[str]
+    level_of: str
+    same_runs_as: str
     variants: dict[str, str]
+    controls: dict[str, str]
     columns: list[str]
     rows: list[RowRecord]
     not_asked: int
@@ -151,8 +200,17 @@ class TableRecord:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it this table and no other: paper, table, scale and changed settings."""
-        return self.paper, self.table, self.scale, json.dumps(self.changed, sort_keys=True)
+        """What makes it this table and no other: paper, table, scale, changed settings and reading."""
+        return self.paper, self.table, *self.circumstances, self.reading.name
+
+    @property
+    def circumstances(self) -> tuple[str, str]:
+        """What tables must have in common to be compared: the scale and the changed settings."""
+        return self.scale, json.dumps(self.changed, sort_keys=True)
+
+    def column(self, row: RowRecord, name: str) -> CellRecord:
+        """Return the cell of a row in the column with this name."""
+        return row.cells[self.columns.index(name)]
 
     @property
     def varied(self) -> bool:

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]  # of the checkout, if this is one
 MADE = ("device", "date", "holdfast", "torch", "commit")
+DATA = "data_checksum"  # see ``holdfast.data.loading.sample_checksum``
 
 
-def made_here(device: torch.device) -> dict[str, str]:
-    """Return where and with what a run that ends now was made."""
+def made_here(device: torch.device, data_checksum: str) -> dict[str, str]:
+    """Return where, with what and on which data a run that ends now was made."""
     import torch  # here, so that the command line starts quickly
 
     return {
@@ -29,12 +30,13 @@ def made_here(device: torch.device) -> dict[str, str]:
         "holdfast": __version__,
         "torch": torch.__version__,
         "commit": commit(),
+        **({DATA: data_checksum} if data_checksum else {}),
     }
 
 
 def made_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return where a run was made according to its record; runs of older versions say less."""
-    return {name: record[name] for name in MADE if record.get(name)}
+    """Return where and on which data a run was made according to its record; runs of older versions say less."""
+    return {name: record[name] for name in (*MADE, DATA) if record.get(name)}
 
 
 @cache

@@ -305,7 +305,9 @@ def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | N
     """Sum up the run; one that was finished before keeps the place and date of its making."""
     config = trainer.config
     what = identity(config) | {"task": str(trainer.federation.data.task.name), "engine": trainer.engine_name}
-    what |= folder.made() if folder and folder.finished else made_here(trainer.net.device)
+    what |= (
+        folder.made() if folder and folder.finished else made_here(trainer.net.device, trainer.federation.data.checksum)
+    )
     leak = {"leaks_test_data": True} if trainer.federation.leaks else {}
     guessing = loss_of_guessing(trainer.method, trainer.federation)
     return what | leak | summarize(history, trainer.metric, guessing) | {"out": str(folder.path) if folder else None}

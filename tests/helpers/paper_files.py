@@ -12,6 +12,8 @@ import holdfast
 
 FOLDER = Path(holdfast.__file__).parent / "papers"
 PAPERS = ("fedbug", "fedmrur", "fednlr", "fedagg", "fnr")
+PUBLIC = ("niid-bench", "fednova", "fedopt", "fedavg-mnist")  # tables that the field knows
+FILES = PAPERS + PUBLIC
 
 
 @cache
@@ -21,6 +23,11 @@ def paper(name: str) -> dict[str, Any]:
 
 def table(name: str, number: str) -> dict[str, Any]:
     return next(t for t in paper(name)["table"] if t["id"] == number)
+
+
+def printed(t: dict[str, Any]) -> list[dict[str, Any]]:
+    """The columns with published numbers: all but the controls, which are ours."""
+    return [c for c in t.get("columns", ()) if "control" not in c]
 
 
 def row(name: str, number: str, title: str) -> dict[str, Any]:

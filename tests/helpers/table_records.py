@@ -6,18 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.comparison.study_schema import Spread
-from holdfast.reproduce.table_schema import CellRecord, CellRuns, RowRecord, TableRecord
+from holdfast.comparison.stats import spread
+from holdfast.reproduce.table_schema import CellRecord, CellRuns, ChoiceRecord, ReadingRecord, RowRecord, TableRecord
 
 NO_RUN = CellRecord("not run", "", "fedavg", "%", False, None, None)
 
 
-def cell(ours: float | None, published: float | None, less: bool = False) -> CellRecord:
-    """A cell with a number of ours; None: not run."""
+MADE = {"data_checksum": "0a1b2c3d"}  # of a data set whose published checksum is not known: any will do
+
+
+def cell(ours: float | Sequence[float | None] | None, published: float | None, less: bool = False) -> CellRecord:
+    """A cell with our numbers: of each seed, or one that three seeds have; None: not run."""
     empty = replace(NO_RUN, published=published, less_is_better=less)
     if ours is None:
         return empty
-    runs = CellRuns("folder", {}, 4, "final", [0], [{}], 1.0, Spread(ours, None, [ours]))
+    values = list(ours) if isinstance(ours, Sequence) else [ours] * 3
+    seeds = list(range(len(values)))
+    runs = CellRuns("folder", {}, 4, "final", seeds, [MADE] * len(seeds), 1.0, spread(values))
     return replace(empty, status="run", runs=runs)
 
 
@@ -26,10 +31,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[CellRecord]], **more: 
     made = [RowRecord(f"row {i}", "", list(cells)) for i, cells in enumerate(rows)]
     values = {
         "paper": "toy", "title": "Toy", "table": "1", "caption": "Numbers", "claim": "It is better.", "note": "",
-        "why_not": "", "scale": "full", "changed": {}, "reproduction": True, "measure": "final", "unit": "%",
-        "expect": [], "needs": "all", "variants": {}, "not_asked": 0,
+        "why_not": "", "scale": "full", "reading": ReadingRecord(), "changed": {}, "reproduction": True,
+        "measure": "final", "unit": "%", "expect": [], "needs": "all", "baseline": [], "level_of": "",
+        "same_runs_as": "", "variants": {}, "controls": {}, "not_asked": 0,
     }  # fmt: skip
     return TableRecord(columns=list(columns), rows=made, **values | more)
+
+
+def read_as(t: TableRecord, name: str, choices: int = 0) -> TableRecord:
+    """The same table under a reading with this number of choices."""
+    made = [ChoiceRecord(f"choice {i}", "it may be", "a guess") for i in range(choices)]
+    return replace(t, reading=ReadingRecord(name, "", made))
 
 
 def with_cell(t: TableRecord, row: int, column: int, **changes: Any) -> TableRecord:

@@ -32,6 +32,7 @@ caption = "Accuracy of two methods"
 claim = "Thawing helps."
 measure = "last5"
 unit = "%"
+baseline = "0%"
 expect = ["40% > 0%"]
 columns = [
   { name = "0%", method = "" },
@@ -69,6 +70,7 @@ measure = "rounds_to(0.999)"
 unit = "rounds"
 set = { split = "iid" }
 columns = [{ name = "FedAvg" }, { name = "kappa", measure = "kappa", unit = "" }]
+level_of = "1"
 expect = ["easy > hard"]
 [[table.row]]
 name = "hard"

@@ -1,4 +1,4 @@
-"""Every table of every paper runs at smoke scale."""
+"""Every table and every reading of every paper runs at smoke scale."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from holdfast.reproduce.reproduction import reproduce
 from holdfast.reproduce.table_schema import CellRecord
 
 EVERY = [(name, table.id) for name in shelf() for table in load_paper(name).table]
+
+READINGS = [(name, reading.name) for name in shelf() for reading in load_paper(name).reading]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +35,19 @@ def test_every_table_runs_at_smoke_scale(paper: str, table: str, shared: Path) -
     for c in one.cells:
         if c.status == "run":
             check_values(c, shared / paper)
+
+
+@pytest.mark.parametrize(("paper", "reading"), READINGS, ids=lambda v: v)
+def test_every_reading_runs_at_smoke_scale(paper: str, reading: str, shared: Path) -> None:
+    """The first row of every table; cells that the reading does not change share the runs of the tables above."""
+    found = reproduce(paper, rows=["1"], scale="smoke", reading=reading, out=shared / paper, light=True)
+    assert found.finished
+    for t in found.tables:
+        assert t.reading.name == reading
+        assert {c.status for c in t.cells} <= {"run", "absent"}
+        for c in t.cells:
+            if c.status == "run":
+                check_values(c, shared / paper)
 
 
 def check_values(c: CellRecord, out: Path) -> None:

@@ -88,7 +88,7 @@ def test_folders_get_the_names_that_their_cells_have(old: Path) -> None:
     assert len(renamed) == len(names) == 2
     assert not renamed & names
     assert any(name.startswith("fedcm-0.1-sam-0.5-normalized-digits-") for name in renamed)
-    assert json.loads((old / "reproduce.json").read_text())["format"] == FORMAT == 3
+    assert json.loads((old / "reproduce.json").read_text())["format"] == FORMAT == 4
     (table,) = read(old / "reproduce.json")
     assert {runs.folder for runs in table.runs} < renamed
     assert table.cells[1].method == "fedcm(0.1)+sam(0.5)+normalized"

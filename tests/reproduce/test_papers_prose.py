@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from helpers.paper_files import cells, merged, paper, published, row, settings, summed, table
+from helpers.paper_files import cells, merged, paper, printed, published, row, settings, summed, table
 from holdfast.parts.fedbug import unfrozen
 
 
@@ -150,7 +150,7 @@ def test_fednlr_settings() -> None:
 
 
 def test_fedagg_settings() -> None:
-    printed = {
+    table_iv = {
         "mnist": (0.01, 32, 30),
         "emnist-letters": (0.1, 64, 50),
         "cifar10": (0.1, 32, 100),
@@ -158,7 +158,9 @@ def test_fedagg_settings() -> None:
     }
     for t, r, c in cells("fedagg"):
         s = merged(paper("fedagg"), t, r, c)
-        assert (s["lr"], s["batch"], s["rounds"]) == printed[s["data"]]  # Table IV and Sec. VII-A6
+        lr, batch, rounds = table_iv[s["data"]]  # Table IV and Sec. VII-A6
+        assert (s["batch"], s["rounds"]) == (batch, rounds)
+        assert s["lr"] == (0.2 if c["name"] == "FedAvg at 0.2" else lr)
         assert (s["clients"], s["epochs"]) == (100, 3)
         assert s["cohort"] in (20, 100)  # Sec. VII-B1
         non_iid = (
@@ -166,7 +168,7 @@ def test_fedagg_settings() -> None:
         )
         assert s["split"] in ("iid", *non_iid)  # Sec. VII-A3
     methods = {c["name"]: c["method"] for t in paper("fedagg")["table"] for c in t.get("columns", ())}
-    assert methods["FedAgg"] == "fedagg(0.1)"  # Sec. VII-A6: alpha = 0.1
+    assert methods["FedAgg"] == "fedagg(0.1, mode=fixed_point, sweeps=1, start=0.2)"  # Sec. VII-A6: alpha = 0.1
     assert methods["FedAdam"].endswith("beta1=0.9, beta2=0.99, tau=0.001)")  # Sec. VII-A6
     assert (methods["FedProx"], methods["FedDyn"]) == ("fedprox(0.01)", "feddyn(0.01)")  # Sec. VII-A6
 
@@ -222,7 +224,7 @@ def test_fnr_metrics_follow_from_accuracy() -> None:
 
 
 def test_fnr_rows_that_are_fedavg_plus_a_constant() -> None:
-    columns = [c["name"] for c in table("fnr", "2")["columns"]]
+    columns = [c["name"] for c in printed(table("fnr", "2"))]
     shift = {"FedDyn": 0.007, "FedFTG": 0.045, "FedDF": 0.01, "FedDC": 0.04, "FedGen": 0.002}
     for r in table("fnr", "2")["row"]:
         by_name = dict(zip(columns, r["published"], strict=True))

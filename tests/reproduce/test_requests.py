@@ -10,29 +10,35 @@ import pytest
 from helpers.commands import good, refused
 from helpers.toy_paper import TOY, rep
 from holdfast.core.errors import HoldfastError
-from holdfast.reproduce.cells import TableSelection, cells, merged
+from holdfast.reproduce.cells import Setup, TableSelection, cells
+from holdfast.reproduce.paper import PLAIN, Reading
 from holdfast.reproduce.paper_file import load_paper
+from holdfast.reproduce.readings import merged
 from holdfast.reproduce.selection import choose
+
+READING = Reading(PLAIN, ())
 
 
 def test_layers_override_each_other(toy: Path) -> None:
     paper = load_paper("toy", toy)
     full, small, smoke = (
-        cells(paper, TableSelection.whole(paper.table[0]), scale, {}) for scale in ("full", "small", "smoke")
+        cells(Setup(paper, scale, {}, READING), TableSelection.whole(paper.table[0]))
+        for scale in ("full", "small", "smoke")
     )
     assert (full[0].config.rounds, small[0].config.rounds, smoke[0].config.rounds) == (4, 3, 2)
     assert (full[0].config.cohort, full[0].config.steps) == (2, 3)
     assert (smoke[0].config.cohort, smoke[0].config.participation) == (None, 0.5), "a rival replaces the other"
     assert (smoke[0].config.steps, smoke[0].config.epochs) == (None, 1)
     assert [c.config.method for c in full[:4]] == ["fedavg", "fedbug(0.4)", "prox(0.01)", "prox(0.01)+fedbug(0.4)"]
-    assert cells(paper, TableSelection.whole(paper.table[0]), "full", {"rounds": 9})[0].config.rounds == 9
+    asked = Setup(paper, "full", {"rounds": 9}, READING)
+    assert cells(asked, TableSelection.whole(paper.table[0]))[0].config.rounds == 9
     assert full[4].absent == "no data from there"
     assert merged([{"cohort": 2, "lr": 1}, {"participation": 0.5}, {"lr": 2}]) == {"participation": 0.5, "lr": 2}
 
 
 def test_equal_cells_share_a_folder(toy: Path) -> None:
     paper = load_paper("toy", toy)
-    one, two = (cells(paper, TableSelection.whole(table), "full", {}) for table in paper.table[:2])
+    one, two = (cells(Setup(paper, "full", {}, READING), TableSelection.whole(table)) for table in paper.table[:2])
     assert one[0].folder == two[0].folder == two[2].folder
     assert len({c.folder for c in one[:4]}) == 4
 

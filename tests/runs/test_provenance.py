@@ -23,7 +23,7 @@ from holdfast.method.method import Method
 from holdfast.reports.page_text import made
 from holdfast.reports.study import read_study
 from holdfast.runs import provenance
-from holdfast.runs.provenance import MADE, commit, described
+from holdfast.runs.provenance import DATA, MADE, commit, described
 from holdfast.runs.summary_file import read_summary, write_summary
 
 TINY = {"data": "digits", "model": "linear", "clients": 4, "cohort": 2, "steps": 1, "rounds": 2, "device": "cpu"}
@@ -92,7 +92,7 @@ def test_a_run_that_diverges_says_it_too(copied: Path, monkeypatch: pytest.Monke
     found = read_run(Path("here"), 0)
     assert found.why == "round 1: no client's update is finite; lower --lr, or add --clip"
     assert "\n" not in found.why
-    assert (found.made["device"], found.made["commit"], set(found.made)) == ("cpu", "abc1234", set(MADE))
+    assert (found.made["device"], found.made["commit"], set(found.made)) == ("cpu", "abc1234", {*MADE, DATA})
     Path("here/diverged.txt").write_text("round 1: as it was kept before\n")
     assert (read_run(Path("here"), 0).why, read_run(Path("here"), 0).made) == ("round 1: as it was kept before", {})
     for text in ("{", "[1]", "no JSON"):

@@ -107,6 +107,7 @@ class Cifar10(CifarSource):
     """Ten classes of 5,000 training and 1,000 test images each, 32x32 pixels in colour."""
 
     name: ClassVar[str] = "cifar10"
+    checksum: ClassVar[str] = "a38905a0"
     folder: ClassVar[str] = "cifar-10-batches-py"
     train: ClassVar[tuple[str, ...]] = tuple(f"data_batch_{b}" for b in range(1, 6))
     test: ClassVar[str] = "test_batch"
@@ -133,6 +134,7 @@ class Cifar100(CifarSource):
     """A hundred classes (the fine labels) of 500 training and 100 test images each, 32x32 pixels in colour."""
 
     name: ClassVar[str] = "cifar100"
+    checksum: ClassVar[str] = "2498e50f"
     folder: ClassVar[str] = "cifar-100-python"
     train: ClassVar[tuple[str, ...]] = ("train",)
     test: ClassVar[str] = "test"

@@ -87,6 +87,7 @@ class Mnist(IdxSource):
     """Handwritten digits (LeCun et al., 1998): 60,000 training and 10,000 test images of 28x28 pixels."""
 
     name: ClassVar[str] = "mnist"
+    checksum: ClassVar[str] = "3528fddb"
     folder: ClassVar[str] = "MNIST"
     classes: ClassVar[tuple[str, ...]] = tuple(string.digits)
     mean: ClassVar[tuple[float, ...]] = (0.1307,)
