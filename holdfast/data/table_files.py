@@ -12,6 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.data.table import Table, frame_table, recognised, refuse_duplicates, text_table
 
 SEPARATORS = ",;\t|"  # that are recognised
+PARQUET, GZIP, PACKED = b"PAR1", b"\x1f\x8b", (b"PK", b"\xd0\xcf")  # how files begin
 LONGEST = min(sys.maxsize, 2**31 - 1)  # characters in a cell
 
 
@@ -51,11 +52,31 @@ def read_csv(path: Path, separator: str | None = None) -> Table:
     return text_table(str(path), dict(zip(names, map(list, zip(*body, strict=True)), strict=True)))
 
 
+def _start(path: Path) -> bytes:
+    """Return the first bytes of a file, which tell what it is."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4)
+    except OSError as error:
+        raise HoldfastError(f"cannot read {path}: {error.strerror or error}; check the file") from error
+
+
+def _opened(path: Path) -> Any:
+    """Return what opens a text, packed by gzip or not; files of other kinds are an error that names theirs."""
+    start = _start(path)
+    if start == PARQUET:
+        raise HoldfastError(f"{path} is a Parquet file, expected CSV: read it with parquet(...) or from_parquet")
+    if start[:2] in PACKED:
+        raise HoldfastError(
+            f"{path} is an archive or a spreadsheet, expected CSV: unpack it, or save the sheet as CSV in UTF-8"
+        )
+    return gzip.open if start[:2] == GZIP or path.suffix == ".gz" else open
+
+
 def _rows(path: Path, separator: str | None) -> list[list[str]]:
-    opened: Any = gzip.open if path.suffix == ".gz" else open
     limit = csv.field_size_limit(LONGEST)
     try:
-        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
+        with _opened(path)(path, "rt", newline="", encoding="utf-8-sig") as file:
             start = file.readline()
             file.seek(0)
             mark = separator or max(SEPARATORS, key=start.count)
@@ -82,6 +103,8 @@ def _check_names(path: Path, names: list[str]) -> None:
 def read_parquet(path: Path) -> Table:
     """Read a Parquet file."""
     pandas = require_pandas(str(path))
+    if _start(path) != PARQUET:
+        raise HoldfastError(f"{path} is not a Parquet file: read CSV files with csv(...) or from_csv")
     try:
         frame = pandas.read_parquet(path)
     except ImportError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from torch import Tensor
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import SubFigure
     from rich.console import RenderableType
 
+    from holdfast.data.federation import Federation
+
+FEW = 12  # groups whose counts fit in a line of the terminal
 ROWS = 40  # clients shown in the terminal
 COLUMNS = 1000  # clients shown in the heat map, and listed in JSON
 SHADES = " ·░▒▓█"
@@ -24,15 +27,36 @@ INK = ("#ffffff", "#d3e8ee", "#74b3c8", "#2a7391", "#0a2f45")
 ACCENT = "#d1603d"
 
 
-def record(
-    deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = None, names: Sequence[str] = ()
-) -> dict[str, Any]:
+class Groups(NamedTuple):
+    """What a split deals: the classes of the samples, or groups of other targets.
+
+    Attributes:
+        of: The group of every sample.
+        names: The names of the groups.
+        word: What one of them is called, and several.
+    """
+
+    of: np.ndarray
+    names: Sequence[str]
+    word: tuple[str, str] = ("class", "classes")
+
+    @property
+    def named(self) -> bool:
+        """Whether their names say more than their numbers."""
+        return list(self.names) != [str(i) for i in range(len(self.names))]
+
+
+def groups_of(federation: Federation) -> Groups:
+    """Return the groups that a federation's split deals."""
+    return Groups(federation.strata, federation.strata_names, federation.data.task.groups)
+
+
+def record(deal: Deal, groups: Groups, x: Tensor | None = None, names: Sequence[str] = ()) -> dict[str, Any]:
     """Return a split for JSON.
 
     Args:
         deal: The split.
-        labels: The labels of all samples.
-        classes: The number of classes.
+        groups: The class, or group, of every sample.
         x: The samples, to measure how much the clients' features differ.
         names: The names of the clients, if they have any.
 
@@ -40,9 +64,10 @@ def record(
         Its figures, and the samples per class of its first clients.
     """
     return {
-        "figures": figures(deal, labels, classes, x),
+        "figures": figures(deal, groups.of, len(groups.names), x),
         "names": list(names[:COLUMNS]),
-        "counts": deal.counts(labels, classes)[:COLUMNS].tolist(),
+        "classes": list(groups.names),
+        "counts": deal.counts(groups.of, len(groups.names))[:COLUMNS].tolist(),
         "noise_sigma": [] if deal.noise is None else deal.noise.sigma[:COLUMNS].tolist(),
     }
 
@@ -50,14 +75,13 @@ def record(
 # ------------------------------------------------------------------------------------------------ terminal
 
 
-def terminal(deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] = ()) -> RenderableType:
+def terminal(deal: Deal, groups: Groups, names: Sequence[str] = ()) -> RenderableType:
     """Return a shaded table of clients and classes, with the figures below it.
 
     Args:
         deal: The split.
-        labels: The labels of all samples.
-        classes: The number of classes. A few show their counts; many are one shade each, or several classes share a
-            shade if they do not fit in a line.
+        groups: The class, or group, of every sample. A few classes show their counts; many are one shade each, or
+            several share a shade if they do not fit in a line.
         names: The names of the clients, if they have any.
 
     Returns:
@@ -67,9 +91,10 @@ def terminal(deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] 
     from rich.table import Table
     from rich.text import Text
 
-    counts = deal.counts(labels, classes)
+    classes, many = len(groups.names), groups.word[1]
+    counts = deal.counts(groups.of, classes)
     visible = counts[:ROWS]
-    numbered = classes <= 12
+    numbered = classes <= FEW
     group = 1 if numbered else -(-classes // 80)
     merged = np.add.reduceat(visible, np.arange(0, classes, group), axis=1)
     depth = np.sqrt(merged / max(1, merged.max()))
@@ -77,7 +102,7 @@ def terminal(deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] 
     table = Table.grid(padding=(0, 1))
     for justify in ("right", "right", "left"):
         table.add_column(justify=justify, no_wrap=True, overflow="crop")
-    head = "".join(f"{c:>{width}}" for c in range(classes)) if numbered else f"classes 0 to {classes - 1}"
+    head = "".join(f"{c:>{width}}" for c in range(classes)) if numbered else f"{many} 0 to {classes - 1}"
     table.add_row(Text("client", "bold"), Text("samples", "bold"), Text(head, "bold"))
     for i, row in enumerate(merged):
         cells = Text()
@@ -86,9 +111,11 @@ def terminal(deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] 
             cells.append(shade, style=_style(float(d)))
         table.add_row(Text(names[i]) if names else str(i), str(int(row.sum())), cells)
     notes = [f"the first {ROWS} of {len(counts)} clients"] if len(counts) > ROWS else []
-    notes += [f"each shade covers {group} classes"] if group > 1 else []
+    notes += [f"each shade covers {group} {many}"] if group > 1 else []
+    if numbered and groups.named:
+        notes.append(f"{many} " + ", ".join(f"{i}: {name}" for i, name in enumerate(groups.names)))
     below = [Text("; ".join(notes), "dim")] if notes else []
-    return Group(table, *below, Text("\n".join(lines(figures(deal, labels, classes)))))
+    return Group(table, *below, Text("\n".join(lines(figures(deal, groups.of, classes), many))))
 
 
 def _style(depth: float) -> str:
@@ -98,14 +125,14 @@ def _style(depth: float) -> str:
     return f"{'white' if depth > 0.45 else 'black'} on rgb({r},{g},{b})"
 
 
-def lines(f: dict[str, Any]) -> list[str]:
-    """Return the figures as sentences."""
+def lines(f: dict[str, Any], groups: str) -> list[str]:
+    """Return the figures as sentences, with the word for several classes, or groups."""
     n, k = f["samples_per_client"], f["classes_per_client"]
     empty = f" ({f['empty_clients']} empty)" if f["empty_clients"] else ""
     out = [
         f"{f['clients']} clients{empty}, {f['samples']} samples",
         f"samples per client {_range(n)}, Gini {f['gini']:.2f}",
-        f"classes per client {_range(k)}, effective {f['effective_classes']:.1f}",
+        f"{groups} per client {_range(k)}, effective {f['effective_classes']:.1f}",
         f"label skew {f['label_skew']:.3f} (mean total variation from the global mix), "
         f"Wasserstein {f['wasserstein']:.3f} (mean L1)",
     ]
@@ -127,8 +154,7 @@ def _range(s: dict[str, float]) -> str:
 
 def png(
     deal: Deal,
-    labels: np.ndarray,
-    classes: int,
+    groups: Groups,
     path: Path | str,
     x: Tensor | None = None,
     title: str = "",
@@ -138,8 +164,7 @@ def png(
 
     Args:
         deal: The split.
-        labels: The labels of all samples.
-        classes: The number of classes.
+        groups: The class, or group, of every sample.
         path: The file; its ending decides the format.
         x: The samples, to show images under feature noise.
         title: The heading.
@@ -147,16 +172,17 @@ def png(
     """
     from matplotlib.figure import Figure
 
-    counts = deal.counts(labels, classes)
+    classes = len(groups.names)
+    counts = deal.counts(groups.of, classes)
     images = deal.noise is not None and x is not None and x.dim() == 4 and x.shape[1] in (1, 3)
     tall = min(max(2.4, 0.17 * classes), 6.5)
     heights = [tall + 1.5, 2.4] + ([2.7] if images else [])
     figure = Figure(figsize=(11, sum(heights) + 0.9), dpi=130, layout="constrained", facecolor="white")
     figure.suptitle(title or "Split", fontsize=13, fontweight="bold", x=0.01, ha="left")
     top, middle, *rest = cast("list[SubFigure]", figure.subfigures(len(heights), 1, height_ratios=heights))
-    below = "\n".join(lines(figures(deal, labels, classes)))
+    below = "\n".join(lines(figures(deal, groups.of, classes), groups.word[1]))
     top.suptitle(below, fontsize=8.5, color="#444444", x=0.01, ha="left")
-    _heat_map(top, counts, tall, names)
+    _heat_map(top, counts, tall, groups, names)
     _histograms(middle, counts)
     if rest and x is not None:
         _images(rest[0], deal, x, names)
@@ -168,7 +194,7 @@ def _plain(ax: Axes) -> None:
     ax.tick_params(labelsize=8)
 
 
-def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float, names: Sequence[str]) -> None:
+def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float, groups: Groups, names: Sequence[str]) -> None:
     """Draw the samples of every client (across) and class (down), with the client sizes above."""
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.ticker import MaxNLocator
@@ -191,15 +217,15 @@ def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float, names: Sequenc
                 heat.text(i, c, str(count), ha="center", va="center", fontsize=6.5, color=colour)
     some = f" (the first {clients} of {len(counts)})" if len(counts) > clients else ""
     heat.set_xlabel(f"client{some}", fontsize=9)
-    heat.set_ylabel("class", fontsize=9)
+    heat.set_ylabel(groups.word[0], fontsize=9)
     heat.tick_params(labelsize=8)
     if clients <= 30:
         slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "parse_math": False} if names else {}
         heat.set_xticks(np.arange(clients), list(names) or None, **slanted)
     if classes <= 26:
-        heat.set_yticks(np.arange(classes))
+        heat.set_yticks(np.arange(classes), list(groups.names), parse_math=False)
     bar = figure.colorbar(image, ax=[sizes, heat], pad=0.01, aspect=30, ticks=MaxNLocator(8, integer=True))
-    bar.set_label("samples of a class", fontsize=8)
+    bar.set_label(f"samples of a {groups.word[0]}", fontsize=8)
     bar.ax.tick_params(labelsize=8)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -27,6 +28,7 @@ class Regression(Task):
     name = "regression"
     summary = "one or several numbers per sample"
     targets = NUMBERS
+    groups = ("range", "ranges")
     metrics = ("rmse", "loss", "mae", "r2")
     floor = "mean"
 
@@ -52,7 +54,7 @@ class Regression(Task):
     def predictions(self, outputs: Tensor) -> Tensor:
         return outputs
 
-    def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    def strata(self, y: np.ndarray, outputs: Sequence[str] = ()) -> tuple[np.ndarray, tuple[str, ...] | None]:
         first = self.in_units(torch.from_numpy(y)).double().numpy()[:, 0]
         groups = max(1, min(GROUPS, len(first) // GROUPS))
         edges = np.unique(np.quantile(first, np.arange(1, groups) / groups)) if groups > 1 else first[:0]
