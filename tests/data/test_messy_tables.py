@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import holdfast
+from helpers.commands import refused
 from helpers.exact_errors import raises_exactly
 from holdfast import from_arrays, from_csv, from_dataframe, from_parquet
 
@@ -101,6 +102,20 @@ def test_dates_and_times_are_recognised(day: str) -> None:
 def test_ratios_and_words_are_no_dates() -> None:
     own = frame(titer=["1:20", "1:40", "1:80"] * 4, month=["Jan", "may be", "Dec 5"] * 4)
     assert from_dataframe(own, "y", columns=["titer", "month"]).x.shape[1] == 6
+
+
+@pytest.mark.parametrize(
+    ("file", "remedy"),
+    [
+        ("x.csv", "csv('x.csv', label=...)"),
+        ("./x.csv.gz", "csv('./x.csv.gz', label=...)"),
+        ("x.parquet", "parquet('x.parquet', label=...)"),
+        ("../play.txt", "text('../play.txt')"),
+    ],
+)
+def test_a_file_is_no_name_of_a_data_set(file: str, remedy: str) -> None:
+    said = refused("run", "fedavg", "--data", file, "--rounds", "1")
+    assert said == f"holdfast: {file} is a file, not the name of a data set: write {remedy}\n"
 
 
 # Odd labels.

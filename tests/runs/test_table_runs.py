@@ -145,7 +145,6 @@ def test_every_task_on_every_engine(frame: pd.DataFrame, label: str, method: str
     """Classes, numbers and labels of one table: both engines, and nodes that read the table, train the same model."""
     frame.assign(ill=frame.outcome == "ill").to_csv("patients.csv", index=False)
     inputs = "[age, pressure, sex, ward]" if label != "age" else "[pressure, sex, ward, smoker]"
-    table = Path("patients.csv").absolute()
     data = f"csv('{Path('patients.csv').absolute()}', label={label}, client=hospital, test=part, columns={inputs})"
     how: dict[str, Any] = {
         "data": data, "split": None, "clients": None, "model": "linear", "rounds": 2, "epochs": 1, "batch": 64,
