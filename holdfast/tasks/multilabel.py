@@ -50,7 +50,7 @@ class Multilabel(Task):
         place = np.empty(len(rows), np.int64)
         place[order] = np.minimum(np.arange(len(rows)), SHOWN)
         names = [
-            "+".join(outputs[k] if outputs else str(k) for k in np.flatnonzero(rows[i])) or "none"
+            "+".join(outputs[k] if outputs else str(k) for k in np.flatnonzero(rows[i]).tolist()) or "none"
             for i in order[:SHOWN]
         ]
         return place[inverse.reshape(-1)], (*names, *(["others"] if len(rows) > SHOWN else []))
