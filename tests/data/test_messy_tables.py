@@ -227,3 +227,8 @@ def test_hugging_face_data_that_is_not_there() -> None:
         holdfast.from_huggingface(Rows(frame()))
     with raises_exactly("the data set has no column 'label': name the labels in label; known: a, b, c, y"):
         holdfast.from_huggingface(Rows(frame()), columns=["a"])
+
+
+def test_labels_of_clients_are_of_one_type() -> None:
+    with raises_exactly("y of client Ulm has 0, and that of the first 'a'; give values of one type"):
+        holdfast.from_clients({"Bonn": ([[1.0], [2.0]], ["a", "b"]), "Ulm": ([[1.0]], [0])})
