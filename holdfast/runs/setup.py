@@ -269,6 +269,11 @@ def network(config: Config, model: nn.Module | Factory | None, federation: Feder
     return make(located(config).model, shape, classes, config.seed, tokens, every)
 
 
+ARGUMENTS = {  # what a setting is to the functions that make a federation, where it has another name
+    "split_seed": "seed to federate()", "client_eval": "client_test=0.2 to federate()", "data_dir": "it to load()",
+}  # fmt: skip
+
+
 def settings_of_objects(
     federation: Federation | None, model: nn.Module | Factory | str | None, settings: dict[str, Any]
 ) -> dict[str, Any]:
@@ -278,7 +283,8 @@ def settings_of_objects(
     if federation is not None:
         for name in settings:
             if name in with_role("federation") and name != "seed":
-                raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass it to federate()")
+                what = ARGUMENTS.get(name, "it to federate()")
+                raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass {what}")
         found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
         found |= {"split_seed": federation.seed} | dict(federation.settings) | held_out_settings(federation)
     if model is not None:
