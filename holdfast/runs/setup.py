@@ -51,6 +51,9 @@ MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
 
 # Engines that are not simulations of this process: who trains the clients there, as "module:function".
 OTHER_TRAINERS = {"flower": "holdfast.flower:ray_trainer"}
+ARGUMENTS = {  # what a setting is to the functions that make a federation, where it has another name
+    "split_seed": "seed to federate()", "client_eval": "client_test=0.2 to federate()", "data_dir": "it to load()",
+}  # fmt: skip
 
 
 @contextmanager
@@ -267,11 +270,6 @@ def network(config: Config, model: nn.Module | Factory | None, federation: Feder
     every = bool(data.task.positions(data.y))
     tokens = len(data.vocabulary.tokens) if data.vocabulary else classes if every else 0
     return make(located(config).model, shape, classes, config.seed, tokens, every)
-
-
-ARGUMENTS = {  # what a setting is to the functions that make a federation, where it has another name
-    "split_seed": "seed to federate()", "client_eval": "client_test=0.2 to federate()", "data_dir": "it to load()",
-}  # fmt: skip
 
 
 def settings_of_objects(
