@@ -4,70 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
 
 from holdfast.data.skew import features, figures, total_variation
 from holdfast.data.splits import Deal
+from holdfast.reports.formatting import wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import SubFigure
     from rich.console import RenderableType
 
-    from holdfast.data.federation import Federation
-
-FEW = 12  # groups whose counts fit in a line of the terminal
 ROWS = 40  # clients shown in the terminal
+HEADS = 44  # characters for the names of classes above their counts
 COLUMNS = 1000  # clients shown in the heat map, and listed in JSON
 SHADES = " ·░▒▓█"
 INK = ("#ffffff", "#d3e8ee", "#74b3c8", "#2a7391", "#0a2f45")
 ACCENT = "#d1603d"
 
 
-class Groups(NamedTuple):
-    """What a split deals: the classes of the samples, or groups of other targets.
-
-    Attributes:
-        of: The group of every sample.
-        names: The names of the groups.
-        word: What one of them is called, and several.
-    """
-
-    of: np.ndarray
-    names: Sequence[str]
-    word: tuple[str, str] = ("class", "classes")
-
-    @property
-    def named(self) -> bool:
-        """Whether their names say more than their numbers."""
-        return list(self.names) != [str(i) for i in range(len(self.names))]
-
-
-def groups_of(federation: Federation) -> Groups:
-    """Return the groups that a federation's split deals."""
-    return Groups(federation.strata, federation.strata_names, federation.data.task.groups)
-
-
-def record(deal: Deal, groups: Groups, x: Tensor | None = None, names: Sequence[str] = ()) -> dict[str, Any]:
+def record(
+    deal: Deal,
+    labels: np.ndarray,
+    classes: int,
+    x: Tensor | None = None,
+    names: Sequence[str] = (),
+    class_names: Sequence[str] = (),
+) -> dict[str, Any]:
     """Return a split for JSON.
 
     Args:
         deal: The split.
-        groups: The class, or group, of every sample.
+        labels: The labels of all samples.
+        classes: The number of classes.
         x: The samples, to measure how much the clients' features differ.
         names: The names of the clients, if they have any.
+        class_names: The names of the classes.
 
     Returns:
         Its figures, and the samples per class of its first clients.
     """
     return {
-        "figures": figures(deal, groups.of, len(groups.names), x),
+        "figures": figures(deal, labels, classes, x),
         "names": list(names[:COLUMNS]),
-        "classes": list(groups.names),
-        "counts": deal.counts(groups.of, len(groups.names))[:COLUMNS].tolist(),
+        "classes": list(class_names) or [str(c) for c in range(classes)],
+        "counts": deal.counts(labels, classes)[:COLUMNS].tolist(),
         "noise_sigma": [] if deal.noise is None else deal.noise.sigma[:COLUMNS].tolist(),
     }
 
@@ -75,14 +59,18 @@ def record(deal: Deal, groups: Groups, x: Tensor | None = None, names: Sequence[
 # ------------------------------------------------------------------------------------------------ terminal
 
 
-def terminal(deal: Deal, groups: Groups, names: Sequence[str] = ()) -> RenderableType:
+def terminal(
+    deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] = (), class_names: Sequence[str] = ()
+) -> RenderableType:
     """Return a shaded table of clients and classes, with the figures below it.
 
     Args:
         deal: The split.
-        groups: The class, or group, of every sample. A few classes show their counts; many are one shade each, or
-            several share a shade if they do not fit in a line.
+        labels: The labels of all samples.
+        classes: The number of classes. A few show their counts; many are one shade each, or several classes share a
+            shade if they do not fit in a line.
         names: The names of the clients, if they have any.
+        class_names: The names of the classes: above the counts where they fit, otherwise below the table.
 
     Returns:
         A renderable for ``rich``.
@@ -91,18 +79,18 @@ def terminal(deal: Deal, groups: Groups, names: Sequence[str] = ()) -> Renderabl
     from rich.table import Table
     from rich.text import Text
 
-    classes, many = len(groups.names), groups.word[1]
-    counts = deal.counts(groups.of, classes)
+    counts = deal.counts(labels, classes)
     visible = counts[:ROWS]
-    numbered = classes <= FEW
+    numbered = classes <= 12
     group = 1 if numbered else -(-classes // 80)
     merged = np.add.reduceat(visible, np.arange(0, classes, group), axis=1)
     depth = np.sqrt(merged / max(1, merged.max()))
-    width = max(3, len(str(merged.max()))) + 1
+    heads, legend = class_heads(class_names, classes) if numbered else ([], "")
+    width = max(3, len(str(merged.max())), *map(len, heads)) + 1
     table = Table.grid(padding=(0, 1))
     for justify in ("right", "right", "left"):
         table.add_column(justify=justify, no_wrap=True, overflow="crop")
-    head = "".join(f"{c:>{width}}" for c in range(classes)) if numbered else f"{many} 0 to {classes - 1}"
+    head = "".join(f"{name:>{width}}" for name in heads) if numbered else f"classes 0 to {classes - 1}"
     table.add_row(Text("client", "bold"), Text("samples", "bold"), Text(head, "bold"))
     for i, row in enumerate(merged):
         cells = Text()
@@ -111,11 +99,25 @@ def terminal(deal: Deal, groups: Groups, names: Sequence[str] = ()) -> Renderabl
             cells.append(shade, style=_style(float(d)))
         table.add_row(Text(names[i]) if names else str(i), str(int(row.sum())), cells)
     notes = [f"the first {ROWS} of {len(counts)} clients"] if len(counts) > ROWS else []
-    notes += [f"each shade covers {group} {many}"] if group > 1 else []
-    if numbered and groups.named:
-        notes.append(f"{many} " + ", ".join(f"{i}: {name}" for i, name in enumerate(groups.names)))
-    below = [Text("; ".join(notes), "dim")] if notes else []
-    return Group(table, *below, Text("\n".join(lines(figures(deal, groups.of, classes), many))))
+    notes += [f"each shade covers {group} classes"] if group > 1 else []
+    below = [Text(legend)] * bool(legend) + [Text("; ".join(notes), "dim")] * bool(notes)
+    return Group(table, *below, Text("\n".join(lines(figures(deal, labels, classes)))))
+
+
+def class_heads(names: Sequence[str], classes: int) -> tuple[list[str], str]:
+    """Return what is above the counts of each class, and a line that says which number is which class.
+
+    >>> class_heads(["healthy", "sepsis"], 2)
+    (['healthy', 'sepsis'], '')
+    >>> class_heads(["healthy", "infection without a fever"], 2)
+    (['0', '1'], 'class 0: healthy; class 1: infection without a fever')
+    """
+    numbers = [str(c) for c in range(classes)]
+    if list(names) == numbers or not names:
+        return numbers, ""
+    if classes * (max(map(len, names)) + 1) <= HEADS:
+        return list(names), ""
+    return numbers, "; ".join(f"class {c}: {name}" for c, name in enumerate(names))
 
 
 def _style(depth: float) -> str:
@@ -125,14 +127,14 @@ def _style(depth: float) -> str:
     return f"{'white' if depth > 0.45 else 'black'} on rgb({r},{g},{b})"
 
 
-def lines(f: dict[str, Any], groups: str) -> list[str]:
-    """Return the figures as sentences, with the word for several classes, or groups."""
+def lines(f: dict[str, Any]) -> list[str]:
+    """Return the figures as sentences."""
     n, k = f["samples_per_client"], f["classes_per_client"]
     empty = f" ({f['empty_clients']} empty)" if f["empty_clients"] else ""
     out = [
         f"{f['clients']} clients{empty}, {f['samples']} samples",
         f"samples per client {_range(n)}, Gini {f['gini']:.2f}",
-        f"{groups} per client {_range(k)}, effective {f['effective_classes']:.1f}",
+        f"classes per client {_range(k)}, effective {f['effective_classes']:.1f}",
         f"label skew {f['label_skew']:.3f} (mean total variation from the global mix), "
         f"Wasserstein {f['wasserstein']:.3f} (mean L1)",
     ]
@@ -154,35 +156,38 @@ def _range(s: dict[str, float]) -> str:
 
 def png(
     deal: Deal,
-    groups: Groups,
+    labels: np.ndarray,
+    classes: int,
     path: Path | str,
     x: Tensor | None = None,
     title: str = "",
     names: Sequence[str] = (),
+    class_names: Sequence[str] = (),
 ) -> None:
     """Write the picture of a split: a heat map with client sizes, histograms, and images under feature noise.
 
     Args:
         deal: The split.
-        groups: The class, or group, of every sample.
+        labels: The labels of all samples.
+        classes: The number of classes.
         path: The file; its ending decides the format.
         x: The samples, to show images under feature noise.
         title: The heading.
         names: The names of the clients, if they have any.
+        class_names: The names of the classes.
     """
     from matplotlib.figure import Figure
 
-    classes = len(groups.names)
-    counts = deal.counts(groups.of, classes)
+    counts = deal.counts(labels, classes)
     images = deal.noise is not None and x is not None and x.dim() == 4 and x.shape[1] in (1, 3)
     tall = min(max(2.4, 0.17 * classes), 6.5)
     heights = [tall + 1.5, 2.4] + ([2.7] if images else [])
     figure = Figure(figsize=(11, sum(heights) + 0.9), dpi=130, layout="constrained", facecolor="white")
     figure.suptitle(title or "Split", fontsize=13, fontweight="bold", x=0.01, ha="left")
     top, middle, *rest = cast("list[SubFigure]", figure.subfigures(len(heights), 1, height_ratios=heights))
-    below = "\n".join(lines(figures(deal, groups.of, classes), groups.word[1]))
+    below = "\n".join(lines(figures(deal, labels, classes)))
     top.suptitle(below, fontsize=8.5, color="#444444", x=0.01, ha="left")
-    _heat_map(top, counts, tall, groups, names)
+    _heat_map(top, counts, tall, names, class_names)
     _histograms(middle, counts)
     if rest and x is not None:
         _images(rest[0], deal, x, names)
@@ -194,8 +199,18 @@ def _plain(ax: Axes) -> None:
     ax.tick_params(labelsize=8)
 
 
-def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float, groups: Groups, names: Sequence[str]) -> None:
-    """Draw the samples of every client (across) and class (down), with the client sizes above."""
+def _heat_map(
+    figure: SubFigure, counts: np.ndarray, tall: float, names: Sequence[str], class_names: Sequence[str]
+) -> None:
+    """Draw the samples of every client (across) and class (down), with the client sizes above.
+
+    Args:
+        figure: Where to draw.
+        counts: The samples, a row per client.
+        tall: The height of the heat map in inches.
+        names: The names of the clients, if they have any.
+        class_names: The names of the classes.
+    """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -217,15 +232,16 @@ def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float, groups: Groups
                 heat.text(i, c, str(count), ha="center", va="center", fontsize=6.5, color=colour)
     some = f" (the first {clients} of {len(counts)})" if len(counts) > clients else ""
     heat.set_xlabel(f"client{some}", fontsize=9)
-    heat.set_ylabel(groups.word[0], fontsize=9)
+    heat.set_ylabel("class", fontsize=9)
     heat.tick_params(labelsize=8)
     if clients <= 30:
         slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "parse_math": False} if names else {}
         heat.set_xticks(np.arange(clients), list(names) or None, **slanted)
     if classes <= 26:
-        heat.set_yticks(np.arange(classes), list(groups.names), parse_math=False)
+        labels = ["\n".join(wrapped(name, 24)) for name in class_names or map(str, range(classes))]
+        heat.set_yticks(np.arange(classes), labels, parse_math=False)
     bar = figure.colorbar(image, ax=[sizes, heat], pad=0.01, aspect=30, ticks=MaxNLocator(8, integer=True))
-    bar.set_label(f"samples of a {groups.word[0]}", fontsize=8)
+    bar.set_label("samples of a class", fontsize=8)
     bar.ax.tick_params(labelsize=8)
 
 

@@ -23,7 +23,6 @@ class Multilabel(Task):
     name = "multilabel"
     summary = "any number of labels per sample"
     targets = LABELS
-    groups = ("combination", "combinations")
     metrics = ("accuracy", "loss", "macro_f1", "auroc")
     floor = "majority value"
 

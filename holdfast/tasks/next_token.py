@@ -26,7 +26,6 @@ class NextToken(Task):
     name = "next-token"
     summary = "the next token at every position of a text"
     targets = TOKENS
-    groups = ("group", "groups")
     metrics = ("perplexity", "loss", "accuracy")
     floor = "token frequencies"
 

@@ -29,7 +29,6 @@ class Regression(Task):
     name = "regression"
     summary = "one or several numbers per sample"
     targets = NUMBERS
-    groups = ("range", "ranges")
     metrics = ("rmse", "loss", "mae", "r2")
     floor = "mean"
 

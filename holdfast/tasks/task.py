@@ -39,14 +39,12 @@ class Task(Named):
     Attributes:
         summary: What it predicts, in a few words.
         targets: What a sample's target is: a ``class``, several ``labels``, ``numbers`` or ``tokens``.
-        groups: What ``strata`` are called, one and several of them.
         metrics: The metrics that fit, the default first.
         floor: What ``constant`` predicts, as tables call it.
     """
 
     summary: ClassVar[str] = ""
     targets: ClassVar[str] = CLASS
-    groups: ClassVar[tuple[str, str]] = ("class", "classes")
     metrics: ClassVar[tuple[str, ...]] = ()
     floor: ClassVar[str] = ""
 

@@ -10,23 +10,18 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-import holdfast
 from holdfast.data.deal import group_by_owner
 from holdfast.data.skew import effective_classes, feature_shift, figures, gini, total_variation
 from holdfast.data.splits import ClientNoise, Deal, deal
-from holdfast.reports.split_picture import Groups, groups_of, png, record, terminal
+from holdfast.reports.split_picture import png, record, terminal
 
 TENS = np.tile(np.arange(10), 30)
 
 
-def numbered(labels: np.ndarray, classes: int) -> Groups:
-    return Groups(labels, list(map(str, range(classes))))
-
-
-def printed(d: Deal, labels: np.ndarray, classes: int) -> str:
+def printed(d: Deal, labels: np.ndarray, classes: int, class_names: tuple[str, ...] = ()) -> str:
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(terminal(d, numbered(labels, classes)))
+        console.print(terminal(d, labels, classes, class_names=class_names))
     return capture.get()
 
 
@@ -97,7 +92,7 @@ def test_feature_shift_of_some_of_very_many_clients(monkeypatch):
 
 def test_record_is_json():
     d = deal("dirichlet(0.3)+noise(0.5, ramp)", TENS, 10, 0)
-    back = json.loads(json.dumps(record(d, numbered(TENS, 10), torch.rand(300, 1, 4, 4))))
+    back = json.loads(json.dumps(record(d, TENS, 10, torch.rand(300, 1, 4, 4))))
     assert back["counts"] == d.counts(TENS, 10).tolist()
     assert back["figures"]["noise_sigma"]["max"] == 0.5
     assert back["figures"]["feature_shift"] > 0
@@ -115,22 +110,16 @@ def test_terminal_shows_counts():
     assert "first" not in text
 
 
-def test_groups_have_their_words_and_names():
-    x = np.arange(100.0)[:, None]
-    numbers = holdfast.from_arrays(x, x[:, 0] / 7, classes=["stay"])
-    flags = np.concatenate([x > 30, x > 60], 1).astype(int)
-    labels = holdfast.federate(holdfast.from_arrays(x, flags, task="multilabel", classes=["died", "back"]), "iid", 3)
-    shown = []
-    for federation in (holdfast.federate(numbers, "dirichlet(0.3)", 3), labels):
-        console = Console(width=300)
-        with console.capture() as capture:
-            console.print(terminal(federation.deal, groups_of(federation)))
-        shown.append(capture.get())
-    assert "ranges per client" in shown[0]
-    assert "ranges 0: below " in shown[0]
-    assert "combinations per client 3, effective" in shown[1]
-    assert "combinations 0: died+back, 1: none, 2: died" in shown[1]
-    assert record(labels.deal, groups_of(labels))["classes"] == ["died+back", "none", "died"]
+def test_classes_are_called_by_their_names():
+    labels = np.tile(np.arange(2), 30)
+    d = deal("iid", labels, 3, 0)
+    short = printed(d, labels, 2, ("healthy", "sepsis")).splitlines()
+    assert short[0].split() == ["client", "samples", "healthy", "sepsis"]
+    assert short[1].split() == ["0", "20", *map(str, d.counts(labels, 2)[0])]
+    long = printed(d, labels, 2, ("no sign of an infection", "infection")).splitlines()
+    assert long[0].split() == ["client", "samples", "0", "1"]
+    assert long[4] == "class 0: no sign of an infection; class 1: infection"
+    assert record(d, labels, 2, class_names=("healthy", "sepsis"))["classes"] == ["healthy", "sepsis"]
 
 
 def test_terminal_of_many_clients_and_classes():
@@ -154,7 +143,7 @@ def test_png(tmp_path, split, clients, classes, shape):
     labels = np.tile(np.arange(classes), 60)
     x = None if shape is None else torch.rand(len(labels), *shape)
     d = deal(split, labels, clients, 0)
-    png(d, numbered(labels, classes), tmp_path / "split.png", x, split)
+    png(d, labels, classes, tmp_path / "split.png", x, split)
     with Image.open(tmp_path / "split.png") as image:
         assert image.format == "PNG"
         assert image.width > 1000
