@@ -79,12 +79,9 @@ def owners_of_tests(held: Sequence[str], numbers: Mapping[str, int], where: str)
         return None
     others = sorted({*held} - numbers.keys())
     if others:
-        many = sum(name not in numbers for name in held)
-        log.warning("%s: %s, such as %s: the common test score counts %s",
-                    where,
-                    f"{many} test samples belong to nobody who has training samples" if many > 1 else
-                    "1 test sample belongs to nobody who has training samples",
-                    shortened(repr(others[0])), "them" if many > 1 else "it")  # fmt: skip
+        many, example = sum(name not in numbers for name in held), shortened(repr(others[0]))
+        log.warning("%s: %d of %d test samples belong to nobody who has training samples, such as %s: they count in "
+                    "the common test score alone", where, many, len(held), example)  # fmt: skip
     return torch.tensor([numbers.get(name, NOBODY) for name in held], dtype=torch.int64)
 
 

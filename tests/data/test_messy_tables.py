@@ -69,6 +69,9 @@ def test_a_file_is_known_by_its_first_bytes() -> None:
     archive = "is an archive or a spreadsheet, expected CSV: unpack it, or save the sheet as CSV in UTF-8"
     with raises_exactly(f"table.zip {archive}"):
         from_csv("table.zip", "y")
+    for column in ("PK", "PAR1"):  # names of columns are none of this
+        Path("named.csv").write_text(text.replace("a,", f"{column},", 1))
+        assert from_csv("named.csv", "y").encoding.columns[0].name == column  # type: ignore[union-attr]
     with raises_exactly("plain.csv is not a Parquet file: read CSV files with csv(...) or from_csv"):
         from_parquet("plain.csv", "y")
 
@@ -162,10 +165,8 @@ def test_who_only_tests_is_no_client(caplog: pytest.LogCaptureFixture) -> None:
     assert data.clients == ("H1", "H2", "H3")
     assert data.test_groups is not None
     assert data.test_groups.tolist() == [0, 1, -1, -1, 0, -1]
-    warning = (
-        "3 test samples belong to nobody who has training samples, such as 'H8': the common test score counts them"
-    )
-    assert caplog.messages == [f"table: {warning}"]
+    warning = "3 of 6 test samples belong to nobody who has training samples, such as 'H8'"
+    assert caplog.messages == [f"table: {warning}: they count in the common test score alone"]
     federation = holdfast.federate(data, client_test=0.2)
     result = holdfast.run("feddyn(0.1)", federation, "linear", rounds=1)
     assert federation.clients == result.config.clients == 3
