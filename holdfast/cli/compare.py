@@ -158,11 +158,11 @@ def show(study: Study, folder: Path, console: Console) -> None:
 
     from holdfast.cli.terminal_table import fit
     from holdfast.comparison.study_folder import TABLES
-    from holdfast.comparison.tables import describe, notes, tables
+    from holdfast.comparison.tables import describe, notes, short_tables
 
     left_out = list[str]()
     console.print(describe(study), highlight=False, soft_wrap=True, markup=False)
-    for table in tables(study)[:3]:  # the files also have the accuracy by class
+    for table in short_tables(study):  # the files also have the accuracy by class
         console.print(Text(f"\n{table.title}", "bold"))
         fitted = fit(table, console.width)
         console.print(view(fitted))

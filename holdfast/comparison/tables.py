@@ -66,8 +66,13 @@ class TextTable:
 
 
 def tables(study: Study) -> list[TextTable]:
-    """Return scores and differences, other scores and cost, cost to reach the targets, and accuracy by class."""
-    return [scores(study), cost(study), targets(study), *classes(study)]
+    """Return the tables of the terminal, and accuracy by class."""
+    return [*short_tables(study), *classes(study)]
+
+
+def short_tables(study: Study) -> list[TextTable]:
+    """Return scores and differences, other scores and cost, and cost to reach the targets, if there are any."""
+    return [scores(study), cost(study), *([targets(study)] if study.targets else [])]
 
 
 def scores(study: Study) -> TextTable:

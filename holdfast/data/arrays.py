@@ -73,7 +73,10 @@ def number_array(what: str, values: Any) -> np.ndarray:
     except ValueError as error:  # raised for samples of different shapes
         raise HoldfastError(f"{what} has samples of different shapes; give all the same shape") from error
     if array.dtype.kind not in "biuf":
-        raise HoldfastError(f"{what} must be numbers, not {array.dtype}; convert it first")
+        remedy = (
+            "use from_dataframe, which reads other columns too" if hasattr(values, "columns") else "convert it first"
+        )
+        raise HoldfastError(f"{what} must be numbers, not {array.dtype}; {remedy}")
     return array
 
 
@@ -120,7 +123,7 @@ def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tupl
     array = _column(what, values)
     distinct, inverse = np.unique(array, return_inverse=True)
     ids = torch.from_numpy(inverse.reshape(-1).astype(np.int64))
-    texts = tuple(str(value) for value in distinct.tolist())
+    texts = tuple(as_name(value) for value in distinct.tolist())
     if names is None:
         return ids, texts
     known = {str(name): i for i, name in enumerate(names)}
@@ -128,6 +131,11 @@ def numbered(what: str, values: Any, names: Sequence[Any] | None = None) -> tupl
     if others:
         raise unknown("class", others[0], known, f"in {what}")
     return torch.tensor([known[text] for text in texts])[ids], tuple(known)
+
+
+def as_name(value: Any) -> str:
+    """Return a value as a name; a whole number has no point."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def labels(what: str, values: Any) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.deal import Deal, group_by_owner
+from holdfast.data.given_clients import NOBODY
 from holdfast.data.split_sum import read
 from holdfast.data.validation import CLIENT_TEST, hold_out_of_clients, refuse_nothing
 
@@ -42,12 +43,12 @@ def with_client_tests(
         refuse_nothing(held, fraction, CLIENT_TEST)
         return data, deal, held
     owner = data.test_groups.cpu().numpy()
-    if len(owner) and not 0 <= owner.min() <= owner.max() < deal.clients:
+    if len(owner) and not NOBODY <= owner.min() <= owner.max() < deal.clients:
         raise HoldfastError(
             f"the test samples of {data.name} belong to clients {owner.min()} to {owner.max()}, but there are "
             f"{deal.clients}, numbered from 0; fix test_groups"
         )
-    tested = np.flatnonzero(deal.sizes[owner] > 0)
+    tested = np.flatnonzero((owner != NOBODY) & (deal.sizes[owner] > 0))
     found = group_by_owner(owner[tested], deal.clients, deal.noise)
     held = Deal(len(data.y) + tested[found.index], found.offsets, deal.noise)
     x, y = torch.cat([data.x, data.test_x]), torch.cat([data.y, data.test_y])

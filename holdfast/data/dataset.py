@@ -39,7 +39,7 @@ class DataSet:
         fields: What the columns of ``x`` are, if a sample is several tensors.
         task: What is predicted.
         clients: The names of the clients, by the numbers in ``groups``; empty: they have none.
-        test_groups: The client of every test sample, if it is known.
+        test_groups: The client of every test sample, if it is known; -1: a test sample of nobody who trains.
         encoding: How the columns of a table became ``x``, if the data set was made of one.
         vocabulary: The tokens that inputs are made of, if they are texts.
         on_demand: Makes the clients, if they are made when a round needs them; ``x`` and ``y`` are then an example.

@@ -76,7 +76,7 @@ def _cells(table: Table, name: str, category: bool) -> Cells:
         return Cells(CATEGORY, table.texts(name))
     cells = table.cells(name)
     if cells.kind == TEXT:
-        refuse_odd_texts(table, name, cells)
+        refuse_odd_texts(table, name, cells, "name the column in categorical")
     return cells
 
 

@@ -118,7 +118,7 @@ class Federation:
         """Group samples by their targets, as the task does; groups that depend on all samples are one on demand."""
         if self.on_demand is not None and not self.data.task.has_classes:
             return np.zeros(len(y), np.int64), ("all",)
-        return self.data.task.strata(y.cpu().numpy().copy())
+        return self.data.task.strata(y.cpu().numpy().copy(), self.data.classes)
 
     def make_clients(self, ids: np.ndarray) -> CohortSamples:
         """Make clients on demand, in ascending order, with targets as the task's loss takes them."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import shortened
@@ -13,6 +15,9 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.split_sum import read
 from holdfast.data.usual_split import GIVEN, USUAL_CLIENTS, USUAL_SPLIT
 
+log = logging.getLogger("holdfast")
+
+NOBODY = -1  # the number of the client of a test sample that belongs to no client
 LONGEST = 40  # characters of a client's name where it is shown
 
 
@@ -57,6 +62,27 @@ def client_names(data: DataSet, split: str) -> tuple[str, ...]:
     if not data.clients or not read(split).by_groups:
         return ()
     return names_to_show(data.clients)
+
+
+def owners_of_tests(held: Sequence[str], numbers: Mapping[str, int], where: str) -> Tensor | None:
+    """Return the client of every test sample.
+
+    Args:
+        held: The name of the client of every test sample; empty: they are not known.
+        numbers: The number of every client.
+        where: The data set, for a warning.
+
+    Returns:
+        Their numbers, int64 [n]; ``NOBODY`` for whoever has no training samples and thus is no client. None: unknown.
+    """
+    if not len(held):
+        return None
+    others = sorted({*held} - numbers.keys())
+    if others:
+        many, example = sum(name not in numbers for name in held), shortened(repr(others[0]))
+        log.warning("%s: %d of %d test samples belong to nobody who has training samples, such as %s: they count in "
+                    "the common test score alone", where, many, len(held), example)  # fmt: skip
+    return torch.tensor([numbers.get(name, NOBODY) for name in held], dtype=torch.int64)
 
 
 def check_names(what: str, names: Sequence[str]) -> None:

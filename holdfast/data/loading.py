@@ -15,6 +15,11 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.file_data import from_file
 from holdfast.data.source import Source
 
+CSV = "csv('{}', label=...)"
+READ_BY = {  # files by their endings
+    ".csv": CSV, ".tsv": CSV, ".gz": CSV, ".parquet": "parquet('{}', label=...)", ".txt": "text('{}')",
+}  # fmt: skip
+
 
 def sources() -> dict[str, type[Source]]:
     """Return every data set by name: those of ``holdfast/data/sources`` and those that a user has written."""
@@ -23,6 +28,9 @@ def sources() -> dict[str, type[Source]]:
 
 def source(text: str) -> Source:
     """Return the data set that a text such as ``cinic10(valid=true)`` names, without reading it."""
+    known = READ_BY.get(Path(text).suffix.lower(), "")
+    if known and "(" not in text:
+        raise HoldfastError(f"{text} is a file, not the name of a data set: write {known.format(text)}")
     return build(one(text, "data set"), sources(), "data set")
 
 

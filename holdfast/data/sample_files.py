@@ -28,7 +28,8 @@ def read_samples(path: Path, shape: tuple[int, ...], rows: bool = False) -> tupl
         The samples, as an array, a dictionary of arrays, a table or a list of texts, and the name of each: its file or
         its number.
     """
-    ending = path.suffix.lower()
+    packed = rows and path.suffix.lower() == ".gz"
+    ending = (path.with_suffix("") if packed else path).suffix.lower()
     if path.is_dir() or ending in ENDINGS:
         return _images(path, shape)
     table = rows and ending in TABLES

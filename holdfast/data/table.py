@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,21 @@ from typing import Any
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.arrays import is_missing
+from holdfast.data.arrays import as_name, is_missing
 
 NUMBER, BOOLEAN, TEXT, CATEGORY = "number", "boolean", "text", "category"
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})  # of numbers and booleans; a missing text is empty
 BOOLEANS = {"true": 1.0, "false": 0.0}
-DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}([./])\d{1,2}\2\d{2,4}")
+MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?(?: ?[ap]m)?| ?[ap]m)"  # 1:40 alone may be a ratio
+DAY = (
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ].*)?",
+    r"\d{1,2}([-/.])\d{1,2}\1\d{2,4}(?: .*)?",
+    rf"\d{{1,2}}[ -]{MONTH}[ -]\d{{2,4}}(?: .*)?",
+    rf"{MONTH} \d{{1,2}}, ?\d{{4}}(?: .*)?",
+    CLOCK,
+)
+DATE = re.compile("|".join(DAY), re.IGNORECASE)
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
 
@@ -91,9 +101,11 @@ def frame_table(where: str, frame: Any) -> Table:
     return Table(where, tuple(names), len(frame), cache(cells), cache(texts))
 
 
-def is_frame(x: object) -> bool:
-    """Tell whether an object is a pandas frame, without importing pandas."""
-    return hasattr(x, "iloc") and hasattr(x, "columns")
+def as_frame(x: Any) -> Any:
+    """Return a pandas frame, made of a table of Polars, Arrow or Hugging Face if need be; None: it is neither."""
+    if not hasattr(x, "iloc") and hasattr(x, "to_pandas"):
+        x = x.to_pandas()
+    return x if hasattr(x, "iloc") and hasattr(x, "columns") else None
 
 
 def refuse_duplicates(where: str, names: Sequence[str]) -> None:
@@ -130,9 +142,7 @@ def as_text(value: Any) -> str | None:
     """
     if is_missing(value):
         return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip() or None
+    return as_name(value).strip() or None
 
 
 def recognised(cells: Sequence[str]) -> Cells:
@@ -173,8 +183,15 @@ def as_numbers(table: Table, name: str) -> np.ndarray:
     raise HoldfastError(f"{table.where}: column {name!r} has {plain[i]!r} in sample {i}, expected a number: correct it")
 
 
-def refuse_odd_texts(table: Table, name: str, cells: Cells) -> None:
-    """Raise an error for texts that are dates, or that are probably numbers with something else among them."""
+def refuse_odd_texts(table: Table, name: str, cells: Cells, otherwise: str) -> None:
+    """Raise an error for texts that are dates, or that are probably numbers with something else among them.
+
+    Args:
+        table: The table.
+        name: The column.
+        cells: Its texts.
+        otherwise: What to do if they are categories nevertheless.
+    """
     present = {value for value in cells.values if value is not None}
     if present and all(map(DATE.fullmatch, present)):
         raise dates(table.where, name)
@@ -188,7 +205,7 @@ def refuse_odd_texts(table: Table, name: str, cells: Cells) -> None:
         i = next(i for i, value in enumerate(cells.values) if value in others)
         raise HoldfastError(
             f"{table.where}: column {name!r} has {cells.values[i]!r} in sample {i}, but most of its values are numbers"
-            ": correct it, or name the column in categorical"
+            f": correct it, or {otherwise}"
         )
 
 
@@ -198,6 +215,14 @@ def dates(where: str, name: str) -> HoldfastError:
         f"{where}: column {name!r} holds dates, expected numbers, booleans or texts: turn it into a number, such as "
         "days since some day, or name it in drop"
     )
+
+
+def _real(value: Any) -> float:
+    """Return a number as a float; whole numbers that are too large for one are infinite, as they are in a file."""
+    try:
+        return float(value)
+    except OverflowError:
+        return -math.inf if value < 0 else math.inf
 
 
 def _of_series(where: str, name: str, series: Any) -> Cells:
@@ -213,7 +238,7 @@ def _of_series(where: str, name: str, series: Any) -> Cells:
     present = [value for value in values if value is not None]
     for kinds, found in (((bool, np.bool_), BOOLEAN), ((int, float, np.number, Decimal), NUMBER)):
         if present and all(isinstance(v, kinds) and (found == BOOLEAN or not isinstance(v, bool)) for v in present):
-            return Cells(found, np.array([np.nan if v is None else float(v) for v in values]))
+            return Cells(found, np.array([np.nan if v is None else _real(v) for v in values]))
     odd = next((v for v in present if not isinstance(v, str)), None)
     if odd is not None:
         if type(odd).__name__ in ("date", "datetime", "time", "Timestamp", "Timedelta", "Period"):

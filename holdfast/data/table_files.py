@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.data.table import Table, frame_table, recognised, refuse_duplicates, text_table
 
 SEPARATORS = ",;\t|"  # that are recognised
+PARQUET, GZIP = b"PAR1", b"\x1f\x8b"  # how files begin; those of Parquet end so, too
+PACKED = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 LONGEST = min(sys.maxsize, 2**31 - 1)  # characters in a cell
 
 
@@ -51,11 +54,33 @@ def read_csv(path: Path, separator: str | None = None) -> Table:
     return text_table(str(path), dict(zip(names, map(list, zip(*body, strict=True)), strict=True)))
 
 
+def _ends(path: Path) -> tuple[bytes, bytes]:
+    """Return the first and the last bytes of a file, which tell what it is."""
+    try:
+        with path.open("rb") as file:
+            first = file.read(4)
+            file.seek(-len(first), os.SEEK_END)
+            return first, file.read()
+    except OSError as error:
+        raise HoldfastError(f"cannot read {path}: {error.strerror or error}; check the file") from error
+
+
+def _opened(path: Path) -> Any:
+    """Return what opens a text, packed by gzip or not; files of other kinds are an error that names theirs."""
+    start, end = _ends(path)
+    if start == end == PARQUET:
+        raise HoldfastError(f"{path} is a Parquet file, expected CSV: read it with parquet(...) or from_parquet")
+    if start in PACKED:
+        raise HoldfastError(
+            f"{path} is an archive or a spreadsheet, expected CSV: unpack it, or save the sheet as CSV in UTF-8"
+        )
+    return gzip.open if start[:2] == GZIP or path.suffix == ".gz" else open
+
+
 def _rows(path: Path, separator: str | None) -> list[list[str]]:
-    opened: Any = gzip.open if path.suffix == ".gz" else open
     limit = csv.field_size_limit(LONGEST)
     try:
-        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
+        with _opened(path)(path, "rt", newline="", encoding="utf-8-sig") as file:
             start = file.readline()
             file.seek(0)
             mark = separator or max(SEPARATORS, key=start.count)
@@ -82,6 +107,8 @@ def _check_names(path: Path, names: list[str]) -> None:
 def read_parquet(path: Path) -> Table:
     """Read a Parquet file."""
     pandas = require_pandas(str(path))
+    if _ends(path)[0] != PARQUET:
+        raise HoldfastError(f"{path} is not a Parquet file: read CSV files with csv(...) or from_csv")
     try:
         frame = pandas.read_parquet(path)
     except ImportError as error:

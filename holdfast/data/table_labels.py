@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,9 +10,22 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.data.decide_encoding import in_order
-from holdfast.data.table import BOOLEAN, NUMBER, Table, as_numbers, as_text, objects, where_none
+from holdfast.data.table import (
+    BOOLEAN,
+    MISSING,
+    NUMBER,
+    TEXT,
+    Table,
+    as_numbers,
+    as_text,
+    objects,
+    refuse_odd_texts,
+    where_none,
+)
 from holdfast.data.table_encoding import refuse_infinite
 from holdfast.tasks.task import Task
+
+log = logging.getLogger("holdfast")
 
 MOST_CLASSES = 100  # that are recognised as such
 
@@ -50,7 +64,9 @@ def decide_labels(table: Table, columns: Sequence[str], rows: np.ndarray, task: 
     if len(columns) == 1 and (wanted or (task is None and _are_classes(table, columns[0]))):
         if table.cells(columns[0]).kind == BOOLEAN:
             return TableLabels(columns, ("False", "True"), True)
-        return TableLabels(columns, tuple(in_order(set(_texts(table, columns[0])[rows]))), True)
+        classes = in_order(set(_texts(table, columns[0])[rows]))
+        _warn_of_missing(table, columns[0], classes)
+        return TableLabels(columns, tuple(classes), True)
     if wanted:
         raise HoldfastError(f"a sample has one class, but label names {len(columns)} columns: name one")
     return TableLabels(columns, columns, False)
@@ -77,6 +93,8 @@ def _are_classes(table: Table, name: str) -> bool:
     cells = table.cells(name)
     if cells.kind == NUMBER and not np.array_equal(cells.values, np.round(cells.values), equal_nan=True):
         return False
+    if cells.kind == TEXT:
+        refuse_odd_texts(table, name, cells, 'set task="classification"')
     count = len(set(_texts(table, name)))
     if count > MOST_CLASSES:
         raise HoldfastError(
@@ -84,6 +102,14 @@ def _are_classes(table: Table, name: str) -> bool:
             "regression or classification"
         )
     return True
+
+
+def _warn_of_missing(table: Table, name: str, classes: Sequence[str]) -> None:
+    """Warn of classes that other programs write where there is no label; "none" may be one indeed."""
+    odd = [text for text in classes if text.lower() in MISSING - {"none"}]
+    if odd:
+        log.warning("%s: label %r has the class %r: leave these samples out if it stands for a missing label",
+                    table.where, name, odd[0])  # fmt: skip
 
 
 def _texts(table: Table, name: str) -> np.ndarray:

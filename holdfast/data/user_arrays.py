@@ -140,6 +140,11 @@ def from_clients(
             check_alike(f"x of client {who}", (part, ()), "the first", (xs[0] if xs else part, ()))
             xs.append(part)
             targets = target_array(f"y of client {who}", y)
+            if ys and (targets.dtype.kind == "U") != (ys[0].dtype.kind == "U"):
+                raise HoldfastError(
+                    f"y of client {who} has {targets.reshape(-1)[0].item()!r}, and that of the first "
+                    f"{ys[0].reshape(-1)[0].item()!r}; give values of one type"
+                )
             ys.append(targets.reshape(len(x)) if targets.size == len(x) else targets)
             groups += [number] * len(x)
     if not xs:

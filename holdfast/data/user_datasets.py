@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.errors import HoldfastError, closest, unknown
 from holdfast.data.arrays import numbered
 from holdfast.data.dataset import DataSet
+from holdfast.data.given_clients import owners_of_tests
 from holdfast.data.text_columns import continued_texts, labelled_texts
 from holdfast.data.user_arrays import from_arrays
 
@@ -66,6 +67,11 @@ def from_huggingface(
     Returns:
         The checked data set.
     """
+    for part in (dataset, test):
+        if isinstance(part, str):
+            raise HoldfastError(
+                f"from_huggingface needs a Dataset, not the name {part!r}: load it with datasets.load_dataset({part!r})"
+            )
     if isinstance(dataset, Mapping):
         if "train" not in dataset:
             raise unknown("split", "train", dataset.keys(), "of the data set")
@@ -76,7 +82,7 @@ def from_huggingface(
     for part in (dataset,) if test is None else (dataset, test):
         for column in (*inputs, None if predicts else label, client if part is dataset else None):
             if column is not None and column not in part.column_names:
-                raise unknown("column", column, part.column_names, "of the data set")
+                raise _unknown_column(column, part.column_names)
     groups = None if client is None else list(dataset[client])
     test_groups = None if client is None or test is None or client not in test.column_names else list(test[client])
     if text is not None and predicts:
@@ -96,15 +102,24 @@ def from_huggingface(
         x, y = read("the data set", dataset)
         test_x, test_y = (None, None) if test is None else read("the test set", test)
         data = from_arrays(x, y, test_x, test_y, **settings)
-    return _with_test_clients(data, groups, test_groups)
+    return _with_test_clients(data, test_groups)
 
 
-def _with_test_clients(data: DataSet, groups: list[Any] | None, test_groups: list[Any] | None) -> DataSet:
-    """Add the client of every test sample, unless some have no training samples."""
-    if groups is None or test_groups is None or {*test_groups} - {*groups}:
+def _unknown_column(column: str, known: Sequence[str]) -> HoldfastError:
+    """Return the error for a column that is not there; who has named none may not know what to name."""
+    if column in ("image", "label") and not closest(column, known):
+        what = "the inputs in image, columns or text" if column == "image" else "the labels in label"
+        return HoldfastError(f"the data set has no column {column!r}: name {what}; known: {', '.join(sorted(known))}")
+    return unknown("column", column, known, "of the data set")
+
+
+def _with_test_clients(data: DataSet, test_groups: list[Any] | None) -> DataSet:
+    """Add the client of every test sample."""
+    if test_groups is None:
         return data
-    _, names = numbered("groups", groups)
-    return replace(data, test_groups=numbered("test clients", test_groups, names)[0])
+    places, names = numbered("test clients", test_groups)
+    numbers = {name: i for i, name in enumerate(data.clients)}
+    return replace(data, test_groups=owners_of_tests([names[i] for i in places], numbers, data.name))
 
 
 def _names(what: str, columns: str | Sequence[str]) -> list[str]:
@@ -122,7 +137,7 @@ def _table(what: str, dataset: Any, columns: Sequence[str], label: str) -> tuple
         if found.ndim != 1 or found.dtype.kind not in "biuf":
             raise HoldfastError(
                 f"column {column!r} of {what} must have one number per row, not {found.dtype} {list(found.shape)}; "
-                "leave it out, or use holdfast.from_dataframe(dataset.to_pandas(), ...), which reads categories too"
+                "leave it out, or use holdfast.from_dataframe(dataset, ...), which reads categories too"
             )
     return np.stack(values, 1).astype(np.float32), list(dataset[label])
 

@@ -13,8 +13,9 @@ import torch
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.data.dataset import DataSet
 from holdfast.data.decide_encoding import decide_encoding, in_order
+from holdfast.data.given_clients import owners_of_tests
 from holdfast.data.prepare import hold_out_test
-from holdfast.data.table import BOOLEAN, Table, frame_table, is_frame
+from holdfast.data.table import BOOLEAN, Table, as_frame, frame_table
 from holdfast.data.table_encoding import MEAN, ONEHOT, OTHER, encode
 from holdfast.data.table_files import read_csv, read_parquet, read_table
 from holdfast.data.table_labels import decide_labels, read_labels
@@ -23,7 +24,7 @@ from holdfast.data.user_arrays import from_arrays
 from holdfast.tasks.task import Task
 from holdfast.tasks.task_names import read_task
 
-Names = str | Sequence[str]
+Names = str | int | Sequence[str | int]  # columns of a frame may have numbers as names
 PARTS = {"train": False, "training": False, "0": False, "test": True, "1": True}  # what a test column may say
 
 
@@ -68,7 +69,7 @@ def from_dataframe(
     frame: Any,
     label: Names,
     *,
-    client: str | None = None,
+    client: str | int | None = None,
     test: Any = None,
     columns: Names | None = None,
     drop: Names = (),
@@ -79,9 +80,13 @@ def from_dataframe(
     task: str | Task | None = None,
     share: float = 0.2,
     name: str = "table",
-    **options: Any,
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
+    normalise: bool | str = True,
 ) -> DataSet:
     """Make a data set from a pandas frame with a row per sample.
+
+    Anything that turns into such a frame works too: a table of Polars, Arrow or Hugging Face.
 
     Everything that is computed (the values of categories, means) comes from the training rows alone. It is stored with
     the model, so that ``Result.predict`` takes a frame of raw rows, in any order of columns.
@@ -89,7 +94,7 @@ def from_dataframe(
     Args:
         frame: The frame.
         label: The column of the labels, or several.
-        client: The column that names each sample's client.
+        client: The column that names each sample's client. Clients are those of the training samples.
         test: The test samples: a column that says ``test`` or ``train``, or is true or false; or another frame. Without
             it, a fixed share of every class is held out.
         columns: The columns of the inputs; by default all others.
@@ -104,13 +109,17 @@ def from_dataframe(
         task: The task, if it cannot be told from the labels.
         share: The share of every class to hold out where there are no test samples.
         name: The name of the data set.
-        options: Those of ``from_arrays``.
+        mean: The mean per number of a sample, if you know it.
+        std: The standard deviation per number of a sample.
+        normalise: Where mean and standard deviation come from, as in ``from_arrays``.
 
     Returns:
         The checked data set.
     """
     table = _table("the frame", frame)
     labels, drop, categorical = _tuple(label), _tuple(drop), _tuple(categorical)
+    client = None if client is None else str(client)
+    test = _test_column(table, test)
     own = [*labels, *([client] if client else []), *([test] if isinstance(test, str) else [])]
     inputs = _inputs(table, own, columns, drop)
     _check_names(table, [*own, *categorical])
@@ -122,14 +131,20 @@ def from_dataframe(
     kind = task_of(task, y, torch.empty(0))
     if test is None:
         rows, test_rows = _held_out(table, y, kind, share)
+    scale = normalise not in (False, "off")
     encoding = decide_encoding(
-        table, inputs, rows, categorical, options.get("normalise", True) not in (False, "off"), categories=categories,
-        empty=empty, unseen=unseen,
-    )  # fmt: skip
+        table, inputs, rows, categorical, scale, categories=categories, empty=empty, unseen=unseen
+    )
     x, test_x = encode(table, encoding, rows), encode(held, encoding, test_rows, "the test data")
-    data = from_arrays(x, y[rows], test_x, test_y[test_rows], classes=known.outputs, name=name, task=kind, **options)
+    data = from_arrays(
+        x, y[rows], test_x, test_y[test_rows], classes=known.outputs, name=name, task=kind, mean=mean, std=std,
+        normalise=normalise,
+    )  # fmt: skip
     data = replace(data, encoding=encoding)
-    return data if client is None else _with_clients(data, client, (table, rows), (held, test_rows))
+    if client is None:
+        return data
+    given = {*_clients(client, table, rows)} | ({*_clients(client, table, test_rows)} if test is None else set())
+    return _with_clients(data, client, in_order(given), (table, rows), (held, test_rows))
 
 
 def _existing(path: str | Path) -> Path:
@@ -154,16 +169,25 @@ def _test(table: Table, test: str | Path | None, separator: str | None = None) -
 
 
 def _table(where: str, frame: Any) -> Table:
-    if not isinstance(frame, Table) and not is_frame(frame):
+    found = frame if isinstance(frame, Table) else as_frame(frame)
+    if found is None:
         raise HoldfastError(f"{where} is a {type(frame).__name__}, expected a frame of pandas: convert it")
-    table = frame if isinstance(frame, Table) else frame_table(where, frame)
+    table = found if isinstance(found, Table) else frame_table(where, found)
     if not table.rows:
         raise HoldfastError(f"{where} has no rows: give one per sample")
     return table
 
 
 def _tuple(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    """Return the names of columns, which may be numbers in a frame, as texts."""
+    return (str(names),) if isinstance(names, str | int) else tuple(map(str, names))
+
+
+def _test_column(table: Table, test: Any) -> Any:
+    """Return the name of the column that marks test samples as a text; a frame, or nothing, as it is."""
+    if isinstance(test, float):
+        raise HoldfastError(f"test is {test:g}, expected a column or other samples: for a fraction set share={test:g}")
+    return str(test) if isinstance(test, int) else test
 
 
 def _check_names(table: Table, names: Sequence[str]) -> None:
@@ -219,15 +243,24 @@ def _held_out(table: Table, y: np.ndarray, task: Task, share: float) -> tuple[np
 
 
 def _with_clients(
-    data: DataSet, client: str, train: tuple[Table, np.ndarray], test: tuple[Table, np.ndarray]
+    data: DataSet, client: str, names: Sequence[str], train: tuple[Table, np.ndarray], test: tuple[Table, np.ndarray]
 ) -> DataSet:
-    """Return the data set with the client of every sample; a test file need not name any."""
-    known = _clients(client, *train)
-    held = _clients(client, *test) if client in test[0].names else []
-    names = in_order({*known, *held})
+    """Return the data set with the client of every sample.
+
+    Args:
+        data: The data set.
+        client: The column of the clients.
+        names: The clients, in order.
+        train: The table and the rows of the training samples.
+        test: Those of the test samples, whose table need not name any clients.
+
+    Returns:
+        The data set. Test samples of anybody else, such as a hospital that does not take part, are nobody's.
+    """
     numbers = {name: i for i, name in enumerate(names)}
-    groups, others = (torch.tensor([numbers[name] for name in found], dtype=torch.int64) for found in (known, held))
-    return replace(data, groups=groups, clients=tuple(names), test_groups=others if len(held) else None)
+    groups = torch.tensor([numbers[name] for name in _clients(client, *train)], dtype=torch.int64)
+    held = _clients(client, *test) if client in test[0].names else []
+    return replace(data, groups=groups, clients=tuple(names), test_groups=owners_of_tests(held, numbers, data.name))
 
 
 def _clients(client: str, table: Table, rows: np.ndarray) -> list[str]:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import from_numpy, number_array
-from holdfast.data.table import Table, frame_table, is_frame
-from holdfast.data.table_encoding import encode
+from holdfast.data.table import Table, as_frame, frame_table
+from holdfast.data.table_encoding import CODES, TableEncoding, encode
 from holdfast.runs.model_facts import DICT, TENSOR, InputFacts, ModelFacts
 
 BRIGHTEST = 1.5  # of pixels in [0, 1], with room for what scaling an image may add
@@ -32,8 +32,8 @@ def stored_inputs(x: Any, facts: ModelFacts) -> list[Tensor]:
     Returns:
         The tensors of the samples, in the order of ``facts.inputs``.
     """
-    if facts.encoding is not None and (is_frame(x) or isinstance(x, Table)):
-        x = encode(x if isinstance(x, Table) else frame_table("the frame", x), facts.encoding)
+    if facts.encoding is not None:
+        x = _encoded(x, facts.encoding)
     if facts.form == TENSOR:
         return [_stored("x", _single(x), facts.inputs[0])]
     found = [_stored(f"x[{name!r}]", v, i) for name, v, i in _pieces(x, facts)]
@@ -41,6 +41,29 @@ def stored_inputs(x: Any, facts: ModelFacts) -> list[Tensor]:
         lengths = ", ".join(str(len(t)) for t in found)
         raise HoldfastError(f"the inputs have {lengths} samples; give as many of each")
     return found
+
+
+def _encoded(x: Any, encoding: TableEncoding) -> Any:
+    """Encode raw rows; numbers are taken as already encoded, and rows in another form are an error."""
+    if isinstance(x, Table):
+        return encode(x, encoding)
+    frame = as_frame(x)
+    if frame is not None:
+        return encode(frame_table("the frame", frame), encoding)
+    encoded = encoding.categories == CODES if isinstance(x, Mapping) else isinstance(x, Tensor) or _has_numbers(x)
+    if not encoded:
+        raise HoldfastError(
+            f"the model was trained on a table, and x is a {type(x).__name__}: give raw rows as a frame of pandas, "
+            "such as pandas.DataFrame([row])"
+        )
+    return x
+
+
+def _has_numbers(x: Any) -> bool:
+    try:
+        return np.asarray(x).dtype.kind in "biuf"
+    except ValueError:  # rows of different lengths, which are refused later
+        return True
 
 
 def _single(x: Any) -> Any:

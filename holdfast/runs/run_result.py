@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.table import frame_table
+from holdfast.data.table import as_frame, frame_table
 from holdfast.data.table_encoding import Encoded, encode
 from holdfast.method.config import Config
 from holdfast.models.net import Net
@@ -147,7 +147,12 @@ class Result:
         """Encode raw rows of a table as in training: the inputs of ``raw_model`` and of exported models."""
         if self.facts.encoding is None:
             raise HoldfastError("the model was not trained on a table: give its inputs as arrays")
-        return encode(frame_table("the frame", frame), self.facts.encoding)
+        rows = as_frame(frame)
+        if rows is None:
+            raise HoldfastError(
+                f"encode needs raw rows as a frame of pandas, not a {type(frame).__name__}: convert them"
+            )
+        return encode(frame_table("the frame", rows), self.facts.encoding)
 
     def raw_model(self) -> RawModel:
         """Return ``model`` in a module that takes raw inputs: it scales and normalises them itself."""

@@ -51,6 +51,9 @@ MakeTrainer = Callable[[RunSetup], AbstractContextManager[Trainer]]
 
 # Engines that are not simulations of this process: who trains the clients there, as "module:function".
 OTHER_TRAINERS = {"flower": "holdfast.flower:ray_trainer"}
+ARGUMENTS = {  # what a setting is to the functions that make a federation, where it has another name
+    "split_seed": "seed to federate()", "client_eval": "client_test=0.2 to federate()", "data_dir": "it to load()",
+}  # fmt: skip
 
 
 @contextmanager
@@ -278,7 +281,8 @@ def settings_of_objects(
     if federation is not None:
         for name in settings:
             if name in with_role("federation") and name != "seed":
-                raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass it to federate()")
+                what = ARGUMENTS.get(name, "it to federate()")
+                raise HoldfastError(f"{name} is decided by the federation: leave it out, or pass {what}")
         found |= {"data": federation.data.name, "split": federation.split, "clients": federation.clients}
         found |= {"split_seed": federation.seed} | dict(federation.settings) | held_out_settings(federation)
     if model is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +46,7 @@ class Classification(Task):
     def probabilities(self, outputs: Tensor) -> Tensor:
         return torch.softmax(outputs, 1)
 
-    def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    def strata(self, y: np.ndarray, outputs: Sequence[str] = ()) -> tuple[np.ndarray, tuple[str, ...] | None]:
         return y, None
 
     def check(self, what: str, y: Tensor, outputs: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,12 +43,15 @@ class Multilabel(Task):
     def probabilities(self, outputs: Tensor) -> Tensor:
         return torch.sigmoid(outputs)
 
-    def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    def strata(self, y: np.ndarray, outputs: Sequence[str] = ()) -> tuple[np.ndarray, tuple[str, ...] | None]:
         rows, inverse, counts = np.unique(y > 0, axis=0, return_inverse=True, return_counts=True)
         order = np.argsort(-counts, kind="stable")
         place = np.empty(len(rows), np.int64)
         place[order] = np.minimum(np.arange(len(rows)), SHOWN)
-        names = ["+".join(map(str, np.flatnonzero(rows[i]))) or "none" for i in order[:SHOWN]]
+        names = [
+            "+".join(outputs[k] if outputs else str(k) for k in np.flatnonzero(rows[i]).tolist()) or "none"
+            for i in order[:SHOWN]
+        ]
         return place[inverse.reshape(-1)], (*names, *(["others"] if len(rows) > SHOWN else []))
 
     def check(self, what: str, y: Tensor, outputs: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +47,7 @@ class NextToken(Task):
     def probabilities(self, outputs: Tensor) -> Tensor:
         return torch.softmax(outputs, -1)
 
-    def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    def strata(self, y: np.ndarray, outputs: Sequence[str] = ()) -> tuple[np.ndarray, tuple[str, ...] | None]:
         return np.zeros(len(y), np.int64), ("all",)
 
     def items(self, y: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from holdfast.core.params import param
 from holdfast.tasks.task import NUMBERS, Judged, Task, finite
 
 GROUPS = 10  # quantiles by which splits deal samples, if each has as many samples
+ROUNDING = 1e-6  # a number that is smaller than this share of the range is 0: targets were scaled in single precision
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,14 @@ class Regression(Task):
     def predictions(self, outputs: Tensor) -> Tensor:
         return outputs
 
-    def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    def strata(self, y: np.ndarray, outputs: Sequence[str] = ()) -> tuple[np.ndarray, tuple[str, ...] | None]:
         first = self.in_units(torch.from_numpy(y)).double().numpy()[:, 0]
         groups = max(1, min(GROUPS, len(first) // GROUPS))
         edges = np.unique(np.quantile(first, np.arange(1, groups) / groups)) if groups > 1 else first[:0]
+        edges = edges[edges > first.min(initial=np.inf)]  # many samples may share the smallest number
         places = np.searchsorted(edges, first, side="right").astype(np.int64)
-        ends = [f"{edge:.4g}" for edge in edges]
+        tiny = ROUNDING * np.ptp(first) if len(first) else 0.0
+        ends = [f"{edge if abs(edge) > tiny else 0:.4g}" for edge in edges]
         if not ends:
             return places, ("all",)
         names = [f"below {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f"from {ends[-1]}"]

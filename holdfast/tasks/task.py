@@ -84,11 +84,12 @@ class Task(Named):
         """Return the probability of every output; a task without probabilities raises an error."""
         raise HoldfastError(f"{self.name} has no probabilities: use predict")
 
-    def strata(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    def strata(self, y: np.ndarray, outputs: Sequence[str] = ()) -> tuple[np.ndarray, tuple[str, ...] | None]:
         """Group samples by their targets. Splits deal these groups, and hold-outs keep their shares.
 
         Args:
             y: The targets.
+            outputs: The names of the outputs, if they are known.
 
         Returns:
             The group of every sample from 0, int64 [n], and the groups' names; None: those of the outputs.
@@ -154,8 +155,11 @@ class Task(Named):
 
     def described(self, outputs: int) -> str:
         """Say in a few words what is predicted, such as ``10 classes``."""
-        noun = {CLASS: "classes", LABELS: "labels", NUMBERS: "targets", TOKENS: "tokens"}[self.targets]
-        return f"{outputs} {noun if outputs != 1 else noun.removesuffix('s').removesuffix('se')}"
+        one, many = {
+            CLASS: ("class", "classes"), LABELS: ("label", "labels"), NUMBERS: ("target", "targets"),
+            TOKENS: ("token", "tokens"),
+        }[self.targets]  # fmt: skip
+        return f"{outputs} {one if outputs == 1 else many}"
 
     @property
     def has_classes(self) -> bool:

@@ -737,7 +737,8 @@ def test_what_a_federation_has_decided_cannot_be_set(setting: dict[str, object])
     """Silently ignored it would stand in the config of a run that it did not touch."""
     federation = holdfast.federate(holdfast.from_arrays(X, Y), "dirichlet(1)", clients=3)
     (name,) = setting
-    with raises_exactly(f"{name} is decided by the federation: leave it out, or pass it to federate()"):
+    where = "load()" if name == "data_dir" else "federate()"
+    with raises_exactly(f"{name} is decided by the federation: leave it out, or pass it to {where}"):
         holdfast.run("fedavg", federation, Says(lambda y: y), rounds=1, out="here", **setting)
     assert not files()
 

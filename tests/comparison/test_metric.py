@@ -119,6 +119,7 @@ def test_tables_of_a_regression() -> None:
     assert cost.head == ["method", "best", "last 5", "s", "MB"]
     assert targets.title == "Rounds, seconds and MB until RMSE is at most (∞: not within the run)"
     assert targets.head == ["method", "12", "8"]
+    assert len(tables(typed(errors() | {"targets": []}))) == 2, "no score has become better: there is no target"
     text = " ".join(notes(made))
     assert "κ" not in text + markdown(made)
     head = as_csv(made).splitlines()[0].split(",")

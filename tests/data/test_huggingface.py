@@ -128,7 +128,7 @@ def test_tables_of_numbers(made: Any) -> None:
         from_huggingface(table, table, columns=["age", "city"], label="ill")
     assert str(caught.value) == (
         "column 'city' of the data set must have one number per row, not <U4 [4]; leave it out, or use "
-        "holdfast.from_dataframe(dataset.to_pandas(), ...), which reads categories too"
+        "holdfast.from_dataframe(dataset, ...), which reads categories too"
     )
 
 

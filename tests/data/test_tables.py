@@ -326,7 +326,7 @@ def test_tables_that_are_refused(text: str, message: str) -> None:
 
 def test_files_that_are_refused() -> None:
     Path("bytes.csv").write_bytes(b"a,y\n\xff,b\n")
-    Path("bad.parquet").write_text("no")
+    Path("bad.parquet").write_bytes(b"PAR1 and nothing else")
     Path("bad.csv.gz").write_text("no")
     Path("folder.csv").mkdir()
     pd.DataFrame({"a": [], "y": []}).to_parquet("none.parquet")

@@ -75,3 +75,13 @@ def test_a_label_split_deals_tenths_of_a_number() -> None:
     assert max(ranges) <= 2
     assert len(fed.strata_names) == 10
     assert np.ptp(y) > 0
+
+
+def test_groups_are_called_by_the_names_of_labels_and_by_ranges() -> None:
+    x = np.arange(100.0)[:, None]
+    flags = np.concatenate([x > 30, x > 60], 1).astype(int)
+    labels = federate(from_arrays(x, flags, task="multilabel", classes=["died", "back"]), "iid", 3)
+    assert labels.strata_names == ("died+back", "none", "died")
+    stays = federate(from_arrays(x, x[:, 0] / 7, classes=["stay"]), "iid", 3)
+    assert stays.strata_names[0].startswith("below ")
+    assert stays.strata_names[1].split(" to ")[0] == stays.strata_names[0].removeprefix("below ")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 import holdfast
 from helpers.commands import good, lines, refused
 from helpers.exact_errors import raises_exactly
+from helpers.flower_toys import MemoryGrid, on_grid
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -118,6 +120,46 @@ def test_predictions_from_files(frame: pd.DataFrame) -> None:
     )
     with raises_exactly("the frame lacks the column sex, which the model uses: add it"):
         result.predict(new.drop(columns="sex"))
+
+
+def test_rows_in_another_form(frame: pd.DataFrame) -> None:
+    result = holdfast.run("fedavg", holdfast.federate(holdfast.load(DATA)), "linear", rounds=1, steps=1, out="run")
+    remedy = "give raw rows as a frame of pandas, such as pandas.DataFrame([row])"
+    for row, kind in ((frame.iloc[0].to_dict(), "dict"), (frame.iloc[0], "Series"), (frame.to_dict("records"), "list")):
+        with raises_exactly(f"the model was trained on a table, and x is a {kind}: {remedy}"):
+            result.predict(row)
+    with raises_exactly("encode needs raw rows as a frame of pandas, not a dict: convert them"):
+        result.encode(frame.iloc[0].to_dict())
+    row = frame.iloc[0].to_dict()
+    assert result.predict(pd.DataFrame([row])).tolist() == result.predict(frame[:1]).tolist()
+    frame.to_csv("packed.csv.gz", index=False)
+    assert good("predict", "run", "--data", "packed.csv.gz").out == good("predict", "run", "--data", "patients.csv").out
+    assert refused("predict", "run", "--data", "packed.txt.gz") == (
+        "holdfast: packed.txt.gz does not exist: check --data\n"
+    )
+
+
+@pytest.mark.parametrize("label", ["outcome", "age", "[ill, smoker]"])
+@pytest.mark.parametrize("method", ["scaffold", "feddyn(0.1)"])
+def test_every_task_on_every_engine(frame: pd.DataFrame, label: str, method: str) -> None:
+    """Classes, numbers and labels of one table: both engines, and nodes that read the table, train the same model."""
+    frame.assign(ill=frame.outcome == "ill").to_csv("patients.csv", index=False)
+    inputs = "[age, pressure, sex, ward]" if label != "age" else "[pressure, sex, ward, smoker]"
+    data = f"csv('{Path('patients.csv').absolute()}', label={label}, client=hospital, test=part, columns={inputs})"
+    how: dict[str, Any] = {
+        "data": data, "split": None, "clients": None, "model": "linear", "rounds": 2, "epochs": 1, "batch": 64,
+        "cohort": 2, "precision": "fp64", "device": "cpu",
+    }  # fmt: skip
+    loop, vector = (holdfast.run(method, engine=engine, **how) for engine in ("loop", "vector"))
+    there = {name: value for name, value in how.items() if value is not None} | {"method": method}
+    nodes = on_grid(method, MemoryGrid(there, 3), nodes=3, **how)
+    for found in (vector, nodes):
+        torch.testing.assert_close(found.w.cpu(), loop.w.cpu(), rtol=1e-9, atol=1e-9)
+        assert [(r.cohort, pytest.approx(r.test, rel=1e-8)) for r in found.history] == [
+            (r.cohort, r.test) for r in loop.history
+        ]
+        assert (found.config.split, found.config.clients, found.facts.mean) == ("given", 3, loop.facts.mean)
+        np.testing.assert_allclose(found.predict(frame), loop.predict(frame), rtol=1e-6)
 
 
 def test_both_engines_agree(frame: pd.DataFrame) -> None:

@@ -180,8 +180,12 @@ def test_resuming_keeps_split_clients_and_statistics() -> None:
     again = holdfast.run("scaffold", fed, out="parts", resume=True, rounds=4)
     assert again.summary["final_scores"] == whole.summary["final_scores"]
     assert again.facts.mean == list(fed.data.mean)
-    with raises_exactly("split_seed is decided by the federation: leave it out, or pass it to federate()"):
+    with raises_exactly("split_seed is decided by the federation: leave it out, or pass seed to federate()"):
         holdfast.run("fedavg", fed, split_seed=3, **SHORT)
+    with raises_exactly(
+        "client_eval is decided by the federation: leave it out, or pass client_test=0.2 to federate()"
+    ):
+        holdfast.run("fedavg", fed, client_eval=True, **SHORT)
 
 
 def test_a_run_of_an_earlier_version_has_one_seed() -> None:

@@ -100,6 +100,21 @@ def test_the_groups_of_regression_are_tenths() -> None:
     assert Regression().strata(np.full((5, 1), 3.0, np.float32))[0].max() <= 1
 
 
+def test_many_equal_numbers_are_one_group_and_zero_is_called_so() -> None:
+    y = np.concatenate([np.zeros(70), np.arange(1, 31)])[:, None].astype(np.float32)
+    task = Regression().standardised(torch.from_numpy(y), torch.arange(100))
+    assert float(task.in_units(task.scaled(torch.from_numpy(y)))[0, 0]) != 0
+    for groups, names in (Regression().strata(y), task.strata(task.scaled(torch.from_numpy(y)).numpy())):
+        assert np.bincount(groups).tolist() == [70, 10, 10, 10]
+        assert names is not None
+        assert names[0] == "below 0.3"
+    signed = np.concatenate([-np.arange(30), np.zeros(40), np.arange(30)])[:, None].astype(np.float32) + 0.25
+    task = Regression().standardised(torch.from_numpy(signed - 0.25), torch.arange(100))
+    _, names = task.strata(task.scaled(torch.from_numpy(signed - 0.25)).numpy())
+    assert names is not None
+    assert "0 to 9.2" in " ".join(names)
+
+
 def test_next_token_is_the_mean_over_positions_that_count() -> None:
     logits, y = DRAW.normal(size=(4, 6, 5)), DRAW.integers(0, 5, (4, 6))
     y[0, 3:] = -100
