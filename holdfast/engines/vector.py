@@ -40,7 +40,9 @@ from holdfast.engines.local_training import (
     write_back,
 )
 from holdfast.engines.slice_width import clients_that_fit
+from holdfast.engines.stacked_step import can_stack, plain_step
 from holdfast.method.part import Part
+from holdfast.models.stacked_dense import StackedDense
 
 
 class EpochState(NamedTuple):
@@ -50,6 +52,9 @@ class EpochState(NamedTuple):
     scratch: PerPart
     loss: Tensor  # [C] summed over the steps
     k: Tensor  # [C] steps taken
+
+
+STEP_AXES = (CLIENT_AXES, 0, 0, 0, 0, 0, 0, None)  # which arguments of a step have a client axis
 
 
 class Vector:
@@ -71,6 +76,9 @@ class Vector:
         shape: CohortShape | None = None,
         compiled: bool = False,
     ) -> None:
+        self.stacked = shape is None and can_stack(training)
+        if self.stacked:
+            training = training.with_pass(StackedDense(training.net).training_pass)
         self.training, self.slice, self.shape, self.compiled = training, slice, shape, compiled
         self.captured: dict[tuple[object, ...], CapturedStep] = {}
         # Under vmap even a hook that no part fills costs half a millisecond.
@@ -79,7 +87,8 @@ class Vector:
         self._end = vmap(training.end, in_dims=(CLIENT_AXES, 0, 0)) if training.ends else plain_end
         self._gradient = vmap(partial(training.full_gradient, differentiate), in_dims=(None, 0, None))
         self._start = vmap(training.start, in_dims=(CLIENT_AXES,))
-        self._step = vmap(self._one_step, in_dims=(CLIENT_AXES, 0, 0, 0, 0, 0, 0, None))
+        self.plain = self.stacked and training.plain
+        self._step = partial(plain_step, training) if self.plain else vmap(self._one_step, in_dims=STEP_AXES)
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
@@ -135,17 +144,19 @@ class Vector:
         w, scratch, total, k = state
         epoch = torch.tensor(e, device=w.device)
         scratch = tree_map(torch.clone, self._epoch(ClientTask(broadcast, info, cohort.states), scratch, w, epoch))
+        last = None
         for s in range(max(plan.steps)):
             busy = sum(steps > s for steps in plan.steps)
-            rows, states, now = tree_map(lambda t, b=busy: t[:b], (info, cohort.states, scratch))
+            if busy != last:
+                active = ClientTask(broadcast, *tree_map(lambda t, b=busy: t[:b], (info, cohort.states)))
+                here = w[:busy], tree_map(lambda t, b=busy: t[:b], scratch)
+                buffers, last = tree_flatten(here)[0], busy
             k[:busy] += 1
             index, mask = plan.index[:busy, e, s], plan.mask[:busy, e, s]
-            key = self.training.augment_key(broadcast, rows.id, k[:busy])
-            x, y = self.training.federation.batch(index, rows.sigma, key)
-            here = w[:busy], now
-            active = ClientTask(broadcast, rows, states)
-            *moved, loss = self._step(active, now, w[:busy], x, y, mask, k[:busy], epoch)
-            write_back(tree_flatten(here)[0], tree_flatten(moved)[0])
+            key = self.training.augment_key(broadcast, active.info.id, k[:busy])
+            x, y = self.training.federation.batch(index, active.info.sigma, key)
+            *moved, loss = self._step(active, here[1], here[0], x, y, mask, k[:busy], epoch)
+            write_back(buffers, tree_flatten(moved)[0])
             total[:busy] += loss
         return EpochState(w, scratch, total, k)
 
