@@ -17,6 +17,7 @@ from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_flatten, tree_map
 
 from holdfast.core.tensors import PerPart, Tensors
+from holdfast.engines.allocator import keep_freed_memory
 from holdfast.engines.cohort import Cohort, CohortUpdate, join
 from holdfast.engines.cuda_graph import (
     CapturedStep,
@@ -78,6 +79,7 @@ class Vector:
     ) -> None:
         self.stacked = shape is None and can_stack(training)
         if self.stacked:
+            keep_freed_memory()
             training = training.with_pass(StackedDense(training.net).training_pass)
         self.training, self.slice, self.shape, self.compiled = training, slice, shape, compiled
         self.captured: dict[tuple[object, ...], CapturedStep] = {}

@@ -65,6 +65,7 @@ def works_row_by_row(net: Net, example: Any) -> bool:
     special = net.convolutional or net.stats or net.intercepted or net.random or net.tied
     if special or net.precision == "bf16" or not net.takes_numbers:
         return False
-    with torch.no_grad(), dropping(None), RowByRow(len(example)) as watched:
-        net.body(example.clone())
+    rows = example.clone()  # the network may write over its input
+    with torch.no_grad(), dropping(None), RowByRow(len(rows)) as watched:
+        net.body(rows)
     return watched.holds

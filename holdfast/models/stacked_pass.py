@@ -40,7 +40,7 @@ class Tape:
 
     def gradient(self, *down: Tensor | None) -> Tensor:
         """Return the gradient of the models, [clients, P], from that of the outputs."""
-        pairs = [(out, g) for out, g in zip(self.outputs, down, strict=True) if g is not None]
+        pairs = [(out, g) for out, g in zip(self.outputs, down, strict=True) if out.requires_grad]
         outputs, given = zip(*pairs, strict=True)
         found = torch.autograd.grad(outputs, self.leaves, given, allow_unused=True, materialize_grads=True)
         return torch.cat([g.flatten(1) for g in found], 1)
