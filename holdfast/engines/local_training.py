@@ -96,9 +96,10 @@ class LocalTraining:
         self.gradient_unseen = not (self.rated or self.gradient_part or self.by_hook["direction"] or self.optimiser)
         nominal = not (self.rated or self.lr_part or self.optimiser)
         self.totals = not nominal and any(p.reads_total for p in method.parts)
-        self.plain = self.gradient_unseen and not any(
-            method.filling(hook) for hook in ("lr", "task_loss", "penalty", "teachers")
-        )  # whether a step calls no part at all
+        # Whether the gradient is that of the task's own loss at the local model, whatever the parts do with it.
+        self.own_gradient = not (self.gradient_part or self.loss_part or self.by_hook["penalty"])
+        # Whether a step calls no part at all.
+        self.plain = self.own_gradient and self.gradient_unseen and not (self.lr_part or self.by_hook["teachers"])
         self.training_pass: TrainingPass = Net.training_pass
         self.at_client = bool(net.kept_at_clients())
         self.averages = net.carries and not self.at_client and not trip  # a further trip sends no statistics
@@ -324,6 +325,12 @@ class LocalTraining:
         net = self.net.with_stats(self._stats(task))
         with torch.no_grad():
             return {name: net(w, batch.x) for name, w in vectors.items()}
+
+    def own_objective(self, task: ClientTask, batch: Batch, k: Tensor) -> Objective:
+        """Return the objective of step ``k`` where no part changes it (``own_gradient``)."""
+        c = self._client(task)
+        c.k = k
+        return self._objective(lambda part: c, c, batch)
 
     def _objective(self, view: Callable[[Part], Client], c: Client, batch: Batch) -> Objective:
         key = None

@@ -7,7 +7,7 @@ trained in slices, with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -41,9 +41,8 @@ from holdfast.engines.local_training import (
     write_back,
 )
 from holdfast.engines.slice_width import clients_that_fit
-from holdfast.engines.stacked_step import can_stack, plain_step
+from holdfast.engines.stacked_step import STEP_AXES, StackedStep, can_stack
 from holdfast.method.part import Part
-from holdfast.models.stacked_dense import StackedDense
 
 
 class EpochState(NamedTuple):
@@ -53,9 +52,6 @@ class EpochState(NamedTuple):
     scratch: PerPart
     loss: Tensor  # [C] summed over the steps
     k: Tensor  # [C] steps taken
-
-
-STEP_AXES = (CLIENT_AXES, 0, 0, 0, 0, 0, 0, None)  # which arguments of a step have a client axis
 
 
 class Vector:
@@ -80,7 +76,6 @@ class Vector:
         self.stacked = shape is None and can_stack(training)
         if self.stacked:
             keep_freed_memory()
-            training = training.with_pass(StackedDense(training.net).training_pass)
         self.training, self.slice, self.shape, self.compiled = training, slice, shape, compiled
         self.captured: dict[tuple[object, ...], CapturedStep] = {}
         # Under vmap even a hook that no part fills costs half a millisecond.
@@ -89,8 +84,8 @@ class Vector:
         self._end = vmap(training.end, in_dims=(CLIENT_AXES, 0, 0)) if training.ends else plain_end
         self._gradient = vmap(partial(training.full_gradient, differentiate), in_dims=(None, 0, None))
         self._start = vmap(training.start, in_dims=(CLIENT_AXES,))
-        self.plain = self.stacked and training.plain
-        self._step = partial(plain_step, training) if self.plain else vmap(self._one_step, in_dims=STEP_AXES)
+        vmapped = vmap(self._one_step, in_dims=STEP_AXES)
+        self._step: Callable[..., tuple[Tensor, PerPart, Tensor]] = StackedStep(training) if self.stacked else vmapped
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""

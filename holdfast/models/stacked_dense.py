@@ -18,7 +18,6 @@ from torch.overrides import TorchFunctionMode
 from holdfast.core.tensors import Tensors
 from holdfast.models.dropout import dropping
 from holdfast.models.net import Net, Out, of_sample
-from holdfast.models.stacked_pass import StackedPass, Tape
 
 
 class StackedDense:
@@ -33,44 +32,27 @@ class StackedDense:
         self.places = {name: id(p) for name, p in net.body.named_parameters()}
 
     def training_pass(
-        self, net: Net, w: Tensor | Mapping[str, Tensor], x: Tensor, mask: Tensor | None, key: Tensor | None
+        self, net: Net, own: Mapping[str, Tensor], x: Tensor, mask: Tensor | None, keys: Tensor | None
     ) -> tuple[Out, Tensors]:
-        """Run the model as ``Net.training_pass`` does: under ``vmap``, or on the batches of all clients.
+        """Run the models as ``Net.training_pass`` runs one.
 
         Args:
             net: The network.
-            w: The model as a vector, under ``vmap``; or every client's parameters by name, [clients, ...].
-            x: Inputs, with an axis for the clients in the second case.
-            mask: Not needed: no row depends on another.
-            key: The key of dropout, or one for each client; without it nothing is dropped.
-
-        Returns:
-            The outputs, and no running statistics.
-        """
-        if not isinstance(w, Tensor):
-            return Out(*self.outputs(w, x, key)), {}
-        outputs = StackedPass.apply(Tape(net.layout.split, self.outputs), w, x, key)  # type: ignore[no-untyped-call]
-        head = net.pop_head(net.layout.split(w))
-        return Out(*outputs) if head is None else Out(*outputs, head), {}
-
-    def outputs(self, own: Mapping[str, Tensor], x: Tensor, keys: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the logits and features of every client's batch, [clients, batch, ...].
-
-        Args:
-            own: Every client's parameters.
-            x: Every client's inputs.
+            own: Every client's parameters by name, [clients, ...].
+            x: Every client's inputs, [clients, batch, ...].
+            mask: Not needed, since no row depends on another.
             keys: Every client's key of dropout; without them nothing is dropped.
 
         Returns:
-            Both; they are the same if there is no head.
+            The outputs for every client's batch, [clients, batch, ...], and no running statistics.
         """
         parameters = dict(own)
-        head = self.net.pop_head(parameters)
-        self.net.set_training(True)
+        head = net.pop_head(parameters)
+        net.set_training(True)
         with dropping(keys), OwnWeights({self.places[name]: p for name, p in parameters.items()}):
-            features = self.net.body(x.flatten(0, 1))
+            features = net.body(x.flatten(0, 1))
             logits = features if head is None else head(features)
-        return logits.unflatten(0, x.shape[:2]), of_sample(features).unflatten(0, x.shape[:2])
+        return Out(*(t.unflatten(0, x.shape[:2]) for t in (logits, of_sample(features)))), {}
 
 
 class OwnWeights(TorchFunctionMode):
