@@ -21,7 +21,7 @@ STEP_AXES = (CLIENT_AXES, 0, 0, 0, 0, 0, 0, None)  # which arguments of a step h
 
 def can_stack(training: LocalTraining) -> bool:
     """Tell whether the gradients of a cohort can be taken at once: on a CPU, of a dense model's own task loss."""
-    fits = training.own_gradient and training.net.device.type == "cpu"
+    fits = training.own_gradient and training.net.device.type == "cpu" and training.net.takes_numbers
     return fits and works_row_by_row(training.net, training.federation.example())
 
 
@@ -64,9 +64,7 @@ class StackedStep:
         moved: tuple[Tensor, PerPart, Tensor] = self._after(g, result.loss, task, scratch, w, x, y, mask, k, epoch)
         return moved
 
-    def differentiate(
-        self, objective: Objective, w: Tensor, rate: Tensor | None = None
-    ) -> tuple[Tensor, BatchResult]:
+    def differentiate(self, objective: Objective, w: Tensor, rate: Tensor | None = None) -> tuple[Tensor, BatchResult]:
         """Return every client's gradient, [clients, P]."""
         found, result = self._pieces(objective, w)
         return torch.cat([g.flatten(1) for g in found.values()], 1), result

@@ -52,18 +52,18 @@ class RowByRow(TorchFunctionMode):
         return found
 
 
-def works_row_by_row(net: Net, example: Any) -> bool:
+def works_row_by_row(net: Net, example: Tensor) -> bool:
     """Tell whether a network consists of products with its weights and functions of each row, in full precision.
 
     Args:
-        net: The network. Dropout may occur in it as a module.
+        net: The network, whose inputs are one tensor of numbers. Dropout may occur in it as a module.
         example: Two inputs.
 
     Returns:
         Whether it can train on the samples of several clients at once.
     """
     special = net.convolutional or net.stats or net.intercepted or net.random or net.tied
-    if special or net.precision == "bf16" or not net.takes_numbers:
+    if special or net.precision == "bf16":
         return False
     rows = example.clone()  # the network may write over its input
     with torch.no_grad(), dropping(None), RowByRow(len(rows)) as watched:
