@@ -41,3 +41,15 @@ class Batch:
     def loss(self, outputs: Tensor) -> Tensor:
         """Return the mean loss of the task, without the padding."""
         return self.mean(self.task.loss(outputs, self.y, self.weight))
+
+
+@dataclass
+class StackedBatch(Batch):
+    """A batch of every client, [clients, batch, ...]; means and losses are one per client."""
+
+    def mean(self, values: Tensor) -> Tensor:
+        return torch.where(self.mask, values, 0.0).sum(1) / self.mask.sum(1).clamp(min=1)
+
+    def loss(self, outputs: Tensor) -> Tensor:
+        values = self.task.loss(outputs.flatten(0, 1), self.y.flatten(0, 1), self.weight)
+        return self.mean(values.unflatten(0, self.mask.shape))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ class BatchResult(NamedTuple):
 Objective = Callable[[object], tuple[Tensor, BatchResult]]  # model -> (objective, the rest)
 Differentiate = Callable[[Objective, Tensor, Tensor | None], tuple[Tensor, BatchResult]]  # (objective, w, rate)
 Descend = Callable[[Objective, Tensor, Tensor], BatchResult]  # (objective, w, eta); moves w
+TrainingPass = Callable[[Net, Any, Any, Tensor | None, Tensor | None], tuple[Out, Tensors]]  # see Net.training_pass
 TOTAL = "(total)"  # the entry of the scratch that sums up weights; no part has such a name
 CHUNK = 256  # samples at a time when a part runs over a client's data
 
@@ -93,8 +94,13 @@ class LocalTraining:
         }
         # Whether no part looks at the gradient, so that an engine may move the model parameter by parameter.
         self.gradient_unseen = not (self.rated or self.gradient_part or self.by_hook["direction"] or self.optimiser)
-        plain = not (self.rated or self.lr_part or self.optimiser)
-        self.totals = not plain and any(p.reads_total for p in method.parts)
+        nominal = not (self.rated or self.lr_part or self.optimiser)
+        self.totals = not nominal and any(p.reads_total for p in method.parts)
+        # Whether the gradient is that of the task's own loss at the local model, whatever the parts do with it.
+        self.own_gradient = not (self.gradient_part or self.loss_part or self.by_hook["penalty"])
+        # Whether a step calls no part at all.
+        self.plain = self.own_gradient and self.gradient_unseen and not (self.lr_part or self.by_hook["teachers"])
+        self.training_pass: TrainingPass = Net.training_pass
         self.at_client = bool(net.kept_at_clients())
         self.averages = net.carries and not self.at_client and not trip  # a further trip sends no statistics
         self.ends = bool(self.by_hook["end"]) or self.averages or self.at_client
@@ -104,6 +110,12 @@ class LocalTraining:
         """Return a copy that another thread can use at the same time."""
         twin = copy.copy(self)
         twin.net = self.net.twin()
+        return twin
+
+    def with_pass(self, training_pass: TrainingPass) -> LocalTraining:
+        """Return a copy that runs the model on batches in another way."""
+        twin = copy.copy(self)
+        twin.training_pass = training_pass
         return twin
 
     def start(self, task: ClientTask) -> Tensor:
@@ -316,6 +328,12 @@ class LocalTraining:
         with torch.no_grad():
             return {name: net(w, batch.x) for name, w in vectors.items()}
 
+    def own_objective(self, task: ClientTask, batch: Batch, k: Tensor) -> Objective:
+        """Return the objective of step ``k`` where no part changes it (``own_gradient``)."""
+        c = self._client(task)
+        c.k = k
+        return self._objective(lambda part: c, c, batch)
+
     def _objective(self, view: Callable[[Part], Client], c: Client, batch: Batch) -> Objective:
         key = None
         if self.net.dropout or self.net.random:
@@ -324,7 +342,7 @@ class LocalTraining:
         padding = batch.mask if batch.padded else None
 
         def objective(model: object) -> tuple[Tensor, BatchResult]:
-            out, stats = c.net.training_pass(model, batch.x, padding, key)  # type: ignore[arg-type]
+            out, stats = self.training_pass(c.net, model, batch.x, padding, key)
             if self.loss_part is not None:
                 task = self.loss_part.task_loss(view(self.loss_part), out, batch)
             else:

@@ -7,7 +7,7 @@ trained in slices, with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from torch.func import grad_and_value, vmap
 from torch.utils._pytree import tree_flatten, tree_map
 
 from holdfast.core.tensors import PerPart, Tensors
+from holdfast.engines.allocator import keep_freed_memory
 from holdfast.engines.cohort import Cohort, CohortUpdate, join
 from holdfast.engines.cuda_graph import (
     CapturedStep,
@@ -40,6 +41,7 @@ from holdfast.engines.local_training import (
     write_back,
 )
 from holdfast.engines.slice_width import clients_that_fit
+from holdfast.engines.stacked_step import STEP_AXES, StackedStep, can_stack
 from holdfast.method.part import Part
 
 
@@ -71,6 +73,9 @@ class Vector:
         shape: CohortShape | None = None,
         compiled: bool = False,
     ) -> None:
+        self.stacked = shape is None and can_stack(training)
+        if self.stacked:
+            keep_freed_memory()
         self.training, self.slice, self.shape, self.compiled = training, slice, shape, compiled
         self.captured: dict[tuple[object, ...], CapturedStep] = {}
         # Under vmap even a hook that no part fills costs half a millisecond.
@@ -79,7 +84,8 @@ class Vector:
         self._end = vmap(training.end, in_dims=(CLIENT_AXES, 0, 0)) if training.ends else plain_end
         self._gradient = vmap(partial(training.full_gradient, differentiate), in_dims=(None, 0, None))
         self._start = vmap(training.start, in_dims=(CLIENT_AXES,))
-        self._step = vmap(self._one_step, in_dims=(CLIENT_AXES, 0, 0, 0, 0, 0, 0, None))
+        vmapped = vmap(self._one_step, in_dims=STEP_AXES)
+        self._step: Callable[..., tuple[Tensor, PerPart, Tensor]] = StackedStep(training) if self.stacked else vmapped
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
@@ -135,17 +141,19 @@ class Vector:
         w, scratch, total, k = state
         epoch = torch.tensor(e, device=w.device)
         scratch = tree_map(torch.clone, self._epoch(ClientTask(broadcast, info, cohort.states), scratch, w, epoch))
+        last = None
         for s in range(max(plan.steps)):
             busy = sum(steps > s for steps in plan.steps)
-            rows, states, now = tree_map(lambda t, b=busy: t[:b], (info, cohort.states, scratch))
+            if busy != last:
+                active = ClientTask(broadcast, *tree_map(lambda t, b=busy: t[:b], (info, cohort.states)))
+                here = w[:busy], tree_map(lambda t, b=busy: t[:b], scratch)
+                buffers, last = tree_flatten(here)[0], busy
             k[:busy] += 1
             index, mask = plan.index[:busy, e, s], plan.mask[:busy, e, s]
-            key = self.training.augment_key(broadcast, rows.id, k[:busy])
-            x, y = self.training.federation.batch(index, rows.sigma, key)
-            here = w[:busy], now
-            active = ClientTask(broadcast, rows, states)
-            *moved, loss = self._step(active, now, w[:busy], x, y, mask, k[:busy], epoch)
-            write_back(tree_flatten(here)[0], tree_flatten(moved)[0])
+            key = self.training.augment_key(broadcast, active.info.id, k[:busy])
+            x, y = self.training.federation.batch(index, active.info.sigma, key)
+            *moved, loss = self._step(active, here[1], here[0], x, y, mask, k[:busy], epoch)
+            write_back(buffers, tree_flatten(moved)[0])
             total[:busy] += loss
         return EpochState(w, scratch, total, k)
 

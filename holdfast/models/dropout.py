@@ -54,6 +54,8 @@ def draw(shape: tuple[int, ...], layer: int = FUNCTIONAL) -> Tensor | None:
         return None
     _active.calls += 1
     _active.functional += layer == FUNCTIONAL
+    if key.dim():  # of several clients, whose rows follow each other
+        return rng.uniform(rng.key(key, layer, _active.calls), (shape[0] // len(key), *shape[1:])).flatten(0, 1)
     return rng.uniform(rng.key(key, layer, _active.calls), shape)
 
 

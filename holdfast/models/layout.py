@@ -73,9 +73,9 @@ class Layout:
         return sum(layer.neurons for layer in self.layers)
 
     def split(self, w: Tensor) -> dict[str, Tensor]:
-        """Return the parameters inside a vector, without a copy."""
-        pieces = torch.split(w, self.sizes)  # one split, since slices are far slower to differentiate
-        return {n: p.view(s) for n, p, s in zip(self.names, pieces, self.shapes, strict=True)}
+        """Return the parameters inside a vector, or inside several with leading axes, without a copy."""
+        pieces = torch.split(w, self.sizes, dim=-1)  # one split, since slices are far slower to differentiate
+        return {n: p.view(*w.shape[:-1], *s) for n, p, s in zip(self.names, pieces, self.shapes, strict=True)}
 
     def join(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Join parameters into a vector."""

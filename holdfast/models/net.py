@@ -149,7 +149,7 @@ class Net:
 
     def _note_training(self, example: Any) -> None:
         """Train on two samples and note what the module calls."""
-        self._train(True)
+        self.set_training(True)
         buffers = self.statistics.buffers(self.stats) if self.stats else {}
         norms = BatchNorms(self.statistics, self.stats, buffers, frozen=False)
         with watched_training(self.body, example) as facts, dropping(rng.key(0).to(self.device)):
@@ -228,7 +228,7 @@ class Net:
         Returns:
             Logits, features, and the head of this model.
         """
-        self._train(False)
+        self.set_training(False)
         buffers = self.statistics.buffers(self.stats) if self.stats else {}
         with EvaluationPass() if self.unbatchable else nullcontext():
             return self._run(w, x, buffers)
@@ -247,7 +247,7 @@ class Net:
         Returns:
             The outputs, and the running statistics after the batch, empty if they do not change.
         """
-        self._train(True)
+        self.set_training(True)
         buffers = self.statistics.buffers(self.stats) if self.stats else {}
         with dropping(key), self._seeded(key):
             if not self.intercepted:
@@ -259,7 +259,7 @@ class Net:
 
     def _run(self, w: Tensor | Mapping[str, Tensor], x: Any, buffers: Tensors) -> Out:
         parameters = dict(self.layout.split(w) if isinstance(w, Tensor) else w)
-        head = self._pop_head(parameters)
+        head = self.pop_head(parameters)
         if self.channels_last:
             x, parameters = inner_channels(x), {name: channels_last(p) for name, p in parameters.items()}
         tensors = parameters | buffers
@@ -276,7 +276,7 @@ class Net:
         """Let random numbers that the module draws by itself come from the key as well."""
         return seeded(key, self.device) if self.random and key is not None else nullcontext()
 
-    def _pop_head(self, parameters: Tensors) -> Callable[[Tensor], Tensor] | None:
+    def pop_head(self, parameters: Tensors) -> Callable[[Tensor], Tensor] | None:
         """Take the head's parameters out; return the head as a function, or None if there is none."""
         if self.head is None:
             return None
@@ -289,7 +289,7 @@ class Net:
 
         return head
 
-    def _train(self, on: bool) -> None:
+    def set_training(self, on: bool) -> None:
         """Switch the module to training or evaluation; its own ``train`` would take a while on large models."""
         if self.body.training is not on:
             for module in self.submodules:
