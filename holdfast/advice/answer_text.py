@@ -6,8 +6,8 @@ from holdfast.advice.answer import Answer, Cost, Rival
 from holdfast.comparison.score_text import ScoreText
 
 FRESH_DATA = (
-    "The gain is measured on the test data, with seeds that no choice has seen. Seeds vary the initial weights, who takes "
-    "part in a round, and the batches; who holds which data stays the same."
+    "The gain is measured on the test data, with seeds that no choice has seen. Seeds vary the initial weights, who "
+    "takes part in a round, and the batches; who holds which data stays the same."
 )
 
 
@@ -25,17 +25,13 @@ def reasons(answer: Answer) -> list[str]:
     found, said = answer.confirmation, list[str]()
     if found is None:
         return [f"No other method led the race by validation {metric.spoken}: nothing had to be confirmed."]
-    leader = answer.raced[0]
+    leader, seeds = answer.raced[0], f"on {len(found.seeds)} fresh seeds"
+    test = f"validation {metric.spoken}, one-sided paired t test, p = {found.chance:.2g}; the limit is {answer.level:g}"
     if answer.recommended:
-        said.append(
-            f"On {len(found.seeds)} fresh seeds it beat well-tuned FedAvg by validation {metric.spoken} "
-            f"(one-sided paired t test, p = {found.chance:.2g}; the limit is {answer.level:g})."
-        )
+        said.append(f"It beat well-tuned FedAvg {seeds} ({test}).")
     else:
         said.append(
-            f"{leader.method} led the race, but on {len(found.seeds)} fresh seeds it was not better than well-tuned FedAvg "
-            f"with confidence (validation {metric.spoken}, one-sided paired t test, p = {found.chance:.2g}; the limit is "
-            f"{answer.level:g})."
+            f"{leader.method} led, but {seeds} it was not better than well-tuned FedAvg with confidence ({test})."
         )
     if found.gain is not None:
         gain = f"{text.difference(found.gain.mean)}{unit}, 95% interval {text.interval(found.gain)}"
@@ -58,8 +54,7 @@ def close_rivals(answer: Answer) -> list[str]:
     text, unit = ScoreText(answer.metric.percent), " points" if answer.metric.percent else ""
     left = [r for r in answer.raced[1:] if r.out is None and r.behind is not None]
     return [
-        f"{rival.method}: {text.value(rival.mean)} over {rival.seeds} seeds, {behind(rival, text)}{unit} from the leader"
-        for rival in left
+        f"{r.method}: {text.value(r.mean)} over {r.seeds} seeds, {behind(r, text)}{unit} from the leader" for r in left
     ]
 
 

@@ -66,7 +66,8 @@ class FederationLook:
         said.append(f"Their sizes are {sizes} (Gini coefficient {self.sizes:.2f}).")
         if self.features is not None:
             features = level(self.features, FEATURES, ("no further apart than chance explains", "apart", "far apart"))
-            said.append(f"Their mean inputs are {features} ({self.features:.1f} times what chance alone would give).")
+            labels = "; their different labels are a part of that" if self.label_skew >= LABELS[0] else ""
+            said.append(f"Their mean inputs are {features} ({self.features:.1f} times what chance would give{labels}).")
         if self.agreement is not None:
             pull = level(self.agreement, (0.1, 0.5), ("in very different directions", "partly together", "together"))
             said.append(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from holdfast.advice.budget import Budget
 from holdfast.advice.candidates import BASELINE, Candidate, Point
@@ -115,7 +115,7 @@ class Race:
     budget: Budget
     trials: Trials
     say: Callable[[str], None] = lambda text: None
-    spent: float = field(default=0.0, init=False)
+    spent: float = 0.0
 
     def run(self, trials: Sequence[Trial]) -> list[Outcome]:
         """Carry out trials and count what they cost."""

@@ -103,7 +103,7 @@ class StoredTrials:
 
     def figures(self, trials: Sequence[Trial]) -> list[Mapping[str, float]]:
         """Return the bytes and the seconds of a round of finished trials."""
-        found = []
+        found = list[Mapping[str, float]]()
         for trial in trials:
             history = read_run(self.planned(trial).folder, trial.seed).history
             seconds = without_warm_up([line["seconds"] for line in history])
