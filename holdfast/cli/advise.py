@@ -105,11 +105,14 @@ def resume_command(folder: Path, options: AdviseFlags) -> str:
 
 def show(result: Advice, console: Console) -> None:
     """Print the answer, and write its page."""
+    from holdfast.advice.answer_text import lines
     from holdfast.reports.advice_page import write_page
 
     assert result.answer is not None
     page = write_page(result.answer, result.folder)
     console.print()
-    console.print(str(result), highlight=False, markup=False, soft_wrap=False)
+    for line in lines(result.answer):
+        command = line.strip() == result.answer.command  # in one piece, to be copied
+        console.print(line, highlight=False, markup=False, soft_wrap=command)
     text = f"the answer is in {shlex.quote(str(result.folder))}; its page is {shlex.quote(str(page))}"
     console.print(f"\n{text}", highlight=False, soft_wrap=True, markup=False)

@@ -94,7 +94,7 @@ def test_the_command_prints_the_answer_and_the_command_to_train_with(tmp_path):
     assert (tmp_path / "race" / "advice.html").exists()
     again = good(*trained[1:], "--quiet", "--json", "--out", str(tmp_path / "trained")).json
     assert again["rounds"] == 2
-    assert f"Train with:\n  {answer['command']}" in said.err.replace("\n    ", " ")
+    assert f"Train with:\n  {answer['command']}\n" in said.err
 
 
 # ------------------------------------------------------------------------------------------------ bad input
