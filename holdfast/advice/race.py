@@ -14,7 +14,7 @@ from holdfast.advice.budget import Budget
 from holdfast.advice.candidates import BASELINE, Candidate, Point
 from holdfast.advice.elimination import LEAST, chance, worse
 from holdfast.advice.screening import TRIALS, Screened, screen
-from holdfast.advice.trials import Outcome, Trial, Trials
+from holdfast.advice.trials import TrialOutcome, Trial, Trials
 from holdfast.core.errors import HoldfastError
 
 FRESH = 1000  # the first seed of the confirmation, above that of the race: no choice has seen these
@@ -117,7 +117,7 @@ class Race:
     say: Callable[[str], None] = lambda text: None
     spent: float = 0.0
 
-    def run(self, trials: Sequence[Trial]) -> list[Outcome]:
+    def run(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
         """Carry out trials and count what they cost."""
         outcomes = self.trials.run(trials)
         self.spent += sum(outcome.cost for outcome in outcomes)

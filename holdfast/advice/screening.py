@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.advice.candidates import Candidate, Point
-from holdfast.advice.trials import Outcome, Trial, Trials
+from holdfast.advice.trials import TrialOutcome, Trial, Trials
 
 STEP = 3.0  # between neighbouring learning rates
 DIGITS = 3  # of a learning rate
@@ -52,7 +52,7 @@ def screen(candidates: Sequence[Candidate], lr: float, rounds: int, seed: int, t
     return [judged([*first[i], *second[i]], [*known[i], *more[i]], rounds) for i in range(len(candidates))]
 
 
-def run_points(groups: Sequence[Sequence[Point]], rounds: int, seed: int, trials: Trials) -> list[list[Outcome]]:
+def run_points(groups: Sequence[Sequence[Point]], rounds: int, seed: int, trials: Trials) -> list[list[TrialOutcome]]:
     """Carry out a trial of every point, all at once.
 
     Args:
@@ -68,11 +68,11 @@ def run_points(groups: Sequence[Sequence[Point]], rounds: int, seed: int, trials
     return [[next(found) for _ in points] for points in groups]
 
 
-def further(points: Sequence[Point], outcomes: Sequence[Outcome]) -> list[Point]:
+def further(points: Sequence[Point], outcomes: Sequence[TrialOutcome]) -> list[Point]:
     """Return the two points to try next: other values of the parameter, or learning rates nearer to the best one.
 
     >>> from holdfast.advice.candidates import Candidate
-    >>> sgd, found = Candidate("fedavg", ""), [Outcome(0.1, 1), Outcome(0.5, 1), Outcome(0.9, 1)]
+    >>> sgd, found = Candidate("fedavg", ""), [TrialOutcome(0.1, 1), TrialOutcome(0.5, 1), TrialOutcome(0.9, 1)]
     >>> [round(p.lr, 2) for p in further([Point(sgd, lr) for lr in (0.1, 0.3, 0.9)], found)]
     [1.56, 2.7]
     """
@@ -97,13 +97,13 @@ def rounded(lr: float) -> float:
     return float(f"{lr:.{DIGITS}g}")
 
 
-def best_of(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Point:
+def best_of(points: Sequence[Point], outcomes: Sequence[TrialOutcome]) -> Point:
     """Return the point with the best score, the first of equals; one that diverged is worse than any other."""
     scores = [-math.inf if outcome.score is None else outcome.score for outcome in outcomes]
     return points[scores.index(max(scores))]
 
 
-def judged(points: Sequence[Point], outcomes: Sequence[Outcome], rounds: int) -> Screened:
+def judged(points: Sequence[Point], outcomes: Sequence[TrialOutcome], rounds: int) -> Screened:
     """Return a candidate at its best point.
 
     Args:

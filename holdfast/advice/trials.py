@@ -34,7 +34,7 @@ class Trial(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """What a trial gave, as far as a race may know: nothing of it comes from test data.
 
     Attributes:
@@ -49,7 +49,7 @@ class Outcome:
 class Trials(Protocol):
     """Carries out trials."""
 
-    def run(self, trials: Sequence[Trial]) -> list[Outcome]:
+    def run(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
         """Return the outcome of every trial; one that was carried out before is not repeated."""
         ...
 
@@ -82,7 +82,7 @@ class StoredTrials:
     watch: Observer
     stop: Callable[[], bool]
 
-    def run(self, trials: Sequence[Trial]) -> list[Outcome]:
+    def run(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
         tasks = [self.planned(trial, row) for row, trial in enumerate(trials)]
         if not run_all(tasks, self.executor, self.jobs, self.watch, self.stop, light=True):
             raise Stopped
@@ -111,12 +111,12 @@ class StoredTrials:
             found.append({"seconds": statistics.median(seconds), "bytes": statistics.fmean(traffic)})
         return found
 
-    def _outcome(self, run: StoredRun) -> Outcome:
+    def _outcome(self, run: StoredRun) -> TrialOutcome:
         cost = len(run.history) if self.budget.in_rounds else sum(line["seconds"] for line in run.history) / self.jobs
         score = None if run.why or run.get("exploded") else self._last(run.history, "validation")
         if score is not None and not self.metric.higher_is_better:
             score = -score
-        return Outcome(score, cost)
+        return TrialOutcome(score, cost)
 
     def _last(self, history: Sequence[Mapping[str, Any]], kind: str) -> float | None:
         """Return the mean score of the last evaluated rounds; None if one of them has none."""

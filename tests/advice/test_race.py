@@ -14,7 +14,7 @@ from holdfast.advice.candidates import FEDAVG, FIELD, Candidate, Point, named
 from holdfast.advice.elimination import chance, worse
 from holdfast.advice.race import FRESH, Race, Rules
 from holdfast.advice.screening import TRIALS, further
-from holdfast.advice.trials import Outcome, Trial
+from holdfast.advice.trials import TrialOutcome, Trial
 from holdfast.core.errors import HoldfastError
 from holdfast.method.method import Method
 
@@ -78,7 +78,7 @@ def test_a_budget_too_small_says_what_it_would_take():
 def test_fedavg_that_diverges_everywhere_is_an_error():
     class Diverging(SimulatedTrials):
         def run(self, trials):
-            return [Outcome(None, trial.rounds) for trial in trials]
+            return [TrialOutcome(None, trial.rounds) for trial in trials]
 
     race = Race(Rules(rounds=30), [FEDAVG, Candidate("prox(1)", "")], Budget(4000, True), Diverging({}))
     with pytest.raises(HoldfastError) as error:
@@ -93,7 +93,7 @@ def test_a_method_that_diverges_on_a_fresh_seed_is_not_recommended():
         def run(self, trials):
             found = super().run(trials)
             broken = [t.seed == FRESH + 2 and t.point.candidate.method == "prox(1)" for t in trials]
-            return [Outcome(None, o.cost) if b else o for o, b in zip(found, broken, strict=True)]
+            return [TrialOutcome(None, o.cost) if b else o for o, b in zip(found, broken, strict=True)]
 
     trials = Fragile({"fedavg": 0.7, "prox(1)": 0.8})
     result = Race(Rules(rounds=30), [FEDAVG, Candidate("prox(1)", "")], Budget(4000, True), trials).result()
@@ -106,7 +106,7 @@ def test_one_that_diverges_in_the_race_falls_out():
         def run(self, trials):
             found = super().run(trials)
             broken = [t.rounds == 30 and t.point.candidate.method == "prox(1)" for t in trials]
-            return [Outcome(None, o.cost) if b else o for o, b in zip(found, broken, strict=True)]
+            return [TrialOutcome(None, o.cost) if b else o for o, b in zip(found, broken, strict=True)]
 
     trials = Late({"fedavg": 0.7, "prox(1)": 0.8, "prox(2)": 0.75})
     field = [FEDAVG, Candidate("prox(1)", ""), Candidate("prox(2)", "")]
@@ -147,7 +147,7 @@ def test_equal_methods_rarely_fall_out_of_a_race():
 def test_the_parameter_is_tuned_at_the_best_rate():
     candidate = Candidate("prox(mu=0.01)", "", "prox.mu", (0.1, 1.0))
     points = [Point(candidate, lr) for lr in (0.03, 0.1, 0.3)]
-    found = further(points, [Outcome(0.1, 1), Outcome(0.9, 1), Outcome(None, 1)])
+    found = further(points, [TrialOutcome(0.1, 1), TrialOutcome(0.9, 1), TrialOutcome(None, 1)])
     assert [(p.lr, p.method) for p in found] == [(0.1, "prox(mu=0.1)"), (0.1, "prox(mu=1.0)")]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from holdfast.advice.budget import Budget
 from holdfast.advice.candidates import BASELINE, FEDAVG, Candidate
 from holdfast.advice.race import Race, RaceResult, Rules
-from holdfast.advice.trials import Outcome, Trial
+from holdfast.advice.trials import TrialOutcome, Trial
 
 
 @dataclass
@@ -33,9 +33,9 @@ class SimulatedTrials:
     salt: int = 0
     ran: list[Trial] = field(default_factory=list)
 
-    def run(self, trials: Sequence[Trial]) -> list[Outcome]:
+    def run(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
         self.ran += trials
-        return [Outcome(self.score(trial), trial.rounds) for trial in trials]
+        return [TrialOutcome(self.score(trial), trial.rounds) for trial in trials]
 
     def score(self, trial: Trial) -> float:
         point = trial.point
