@@ -14,7 +14,7 @@ from holdfast.advice.budget import Budget
 from holdfast.advice.candidates import BASELINE, Candidate, Point
 from holdfast.advice.elimination import LEAST, chance, worse
 from holdfast.advice.screening import TRIALS, Screened, screen
-from holdfast.advice.trials import TrialOutcome, Trial, Trials
+from holdfast.advice.trials import Trial, TrialOutcome, Trials
 from holdfast.core.errors import HoldfastError
 
 FRESH = 1000  # the first seed of the confirmation, above that of the race: no choice has seen these

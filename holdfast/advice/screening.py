@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.advice.candidates import Candidate, Point
-from holdfast.advice.trials import TrialOutcome, Trial, Trials
+from holdfast.advice.trials import Trial, TrialOutcome, Trials
 
 STEP = 3.0  # between neighbouring learning rates
 DIGITS = 3  # of a learning rate

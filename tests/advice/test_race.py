@@ -14,7 +14,7 @@ from holdfast.advice.candidates import FEDAVG, FIELD, Candidate, Point, named
 from holdfast.advice.elimination import chance, worse
 from holdfast.advice.race import FRESH, Race, Rules
 from holdfast.advice.screening import TRIALS, further
-from holdfast.advice.trials import TrialOutcome, Trial
+from holdfast.advice.trials import Trial, TrialOutcome
 from holdfast.core.errors import HoldfastError
 from holdfast.method.method import Method
 

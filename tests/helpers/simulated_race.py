@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from holdfast.advice.budget import Budget
 from holdfast.advice.candidates import BASELINE, FEDAVG, Candidate
 from holdfast.advice.race import Race, RaceResult, Rules
-from holdfast.advice.trials import TrialOutcome, Trial
+from holdfast.advice.trials import Trial, TrialOutcome
 
 
 @dataclass
