@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from holdfast.advice.advise import Advice, advise
     from holdfast.comparison.compare import Comparison, compare
     from holdfast.core.errors import HoldfastError
     from holdfast.core.params import param
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 # Where each public name lives. They are imported when first used, so that the command line starts at once.
 _HOMES = {
+    "holdfast.advice.advise": ("Advice", "advise"),
     "holdfast.comparison.compare": ("Comparison", "compare"),
     "holdfast.method.config": ("Config",),
     "holdfast.data.batch": ("Batch",),
@@ -73,10 +75,11 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
-    "run", "Result", "load_run", "compare", "Comparison", "report", "Config", "federate", "Federation", "load",
-    "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset", "from_huggingface", "from_csv",
-    "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param", "Client", "Batch", "Round",
-    "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel", "Regression", "NextToken",
+    "run", "Result", "load_run", "compare", "Comparison", "advise", "Advice", "report", "Config", "federate",
+    "Federation", "load", "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset", "from_huggingface",
+    "from_csv", "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param", "Client",
+    "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel",
+    "Regression", "NextToken",
     "Metric", "Predictions", "HoldfastError",
 ]  # fmt: skip
 

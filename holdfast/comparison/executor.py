@@ -34,17 +34,21 @@ class Executor:
     Attributes:
         data: A data set from Python, used instead of the one that configs name.
         model: A model from Python, or what makes it, used instead of the one that configs name.
+        given: A federation from Python, used instead of dealing one.
         loaded: Data sets by name and folder.
         dealt: The last federation, by the settings that decide it.
     """
 
     data: DataSet | None = None
     model: nn.Module | Factory | None = None
+    given: Federation | None = None
     loaded: dict[tuple[str, str | None], DataSet] = field(default_factory=dict)
     dealt: dict[tuple[Any, ...], Federation] = field(default_factory=dict)
 
     def federation(self, config: Config) -> Federation:
         """Return the federation of a config."""
+        if self.given is not None:
+            return self.given
         decisive = [name for name in with_role("federation") if name not in ("seed", "split_seed")]
         key = (config.deal_seed, *(getattr(config, name) for name in decisive))
         if key not in self.dealt:

@@ -133,8 +133,10 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize("page", [DOCS / "data.md", DOCS / "models.md", DOCS / "scores.md"], ids=lambda p: p.stem)
-def test_python_examples_run(page: Path) -> None:
+@pytest.mark.parametrize("name", ["advise", "data", "models", "scores"])
+def test_python_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_EXPERIENCE", str(tmp_path / "experience.json"))
+    page = DOCS / f"{name}.md"
     for block in blocks(page, "python"):
         if "import datasets" in block:
             try:

@@ -19,6 +19,7 @@ PACKAGE = ROOT / "holdfast"
 SHARED_NAMES = {
     "run": {"cli", "runs"},
     "compare": {"cli", "comparison"},
+    "advise": {"cli", "advice"},
     "split": {"cli", "data"},
     "fedagg": {"parts", "theory"},
     "fedbug": {"parts", "theory"},

@@ -1,0 +1,177 @@
+"""``advise`` from end to end, on real runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import holdfast
+from helpers.commands import good
+from helpers.small_race import decided, small_data, small_race
+from holdfast.advice.advise import ANSWER, QUESTION, Advice
+from holdfast.advice.answer import Answer
+from holdfast.advice.candidates import FIELD
+from holdfast.advice.experience import PastRace, ordered, own_races, remember
+from holdfast.advice.federation_look import FederationLook, look
+from holdfast.core.errors import HoldfastError
+from holdfast.core.typed_json import from_json, to_json
+from holdfast.reports.advice_page import html
+
+
+def answer_of(advice: Advice) -> Answer:
+    assert advice.answer is not None
+    return advice.answer
+
+
+def test_the_answer_names_a_method_its_cost_and_what_it_beat(finished):
+    answer = answer_of(finished)
+    assert answer.method in {"fedavg", *(r.method for r in answer.raced)}
+    assert {s.method.partition("(")[0] for s in answer.screened} == {"scaffold", "prox"}
+    assert answer.baseline.method == "fedavg"
+    text = str(finished)
+    assert text.splitlines()[0].startswith("4 clients hold ")
+    assert answer.spent in text
+
+
+def test_the_file_gives_the_answer_back(finished):
+    stored = json.loads((finished.folder / ANSWER).read_text())
+    assert from_json(Answer, stored) == answer_of(finished)
+
+
+def test_a_race_that_was_stopped_goes_on_to_the_same_answer(finished, tmp_path):
+    rounds = iter(range(10**6))
+    stopped = small_race(tmp_path / "race", stop=lambda: next(rounds) == 37)
+    assert not stopped.finished
+    assert str(stopped) == f"the race in {tmp_path / 'race'} is not finished: start it again with the same folder"
+    small_race(tmp_path / "race")
+    assert decided(tmp_path / "race") == decided(finished.folder)
+
+
+def test_a_finished_race_is_not_run_again(finished, tmp_path, monkeypatch):
+    shutil.copytree(finished.folder, tmp_path / "race")
+    monkeypatch.setattr("holdfast.comparison.executor.carry_out", lambda *_: pytest.fail("it ran again"))
+    small_race(tmp_path / "race")
+    assert decided(tmp_path / "race") == decided(finished.folder)
+
+
+def test_shuffled_test_labels_change_no_choice(finished, tmp_path):
+    flipped = small_race(tmp_path / "race", small_data(lambda y: 1 - y))
+    own, other = decided(finished.folder), decided(flipped.folder)
+    for found in (own, other):
+        for name in ("gain", "scores", "baseline"):
+            (found["confirmation"] or {}).pop(name, None)
+    assert own == other
+
+
+def test_a_federation_of_one_s_own(finished, tmp_path):
+    federation = holdfast.federate(small_data(), "dirichlet(0.5)", clients=4, seed=0, validation=0.3)
+    advice = holdfast.advise(
+        federation, "linear", budget="110 rounds", methods=["scaffold", "prox(0.1)"], rounds=3, cohort=2, epochs=1,
+        out=tmp_path / "race", experience=False,
+    )  # fmt: skip
+    assert decided(advice.folder) == decided(finished.folder)
+
+
+def test_the_page_has_the_answer(finished):
+    page = html(answer_of(finished))
+    for text in ("When to look again", "Your federation", "The screening", "scaffold"):
+        assert text in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+
+
+def test_the_command_prints_the_answer_and_the_command_to_train_with(tmp_path):
+    words = ["--methods", "scaffold; prox(0.1)", "--rounds", "2", "--budget", "150 rounds", "--model", "linear"]
+    words += ["--clients", "4", "--cohort", "2", "--steps", "2", "--no-experience", "--out", str(tmp_path / "race")]
+    said = good("advise", *words, "--json")
+    answer = said.json
+    trained = shlex.split(answer["command"])
+    assert trained[:3] == ["holdfast", "run", answer["method"]]
+    assert (tmp_path / "race" / "advice.html").exists()
+    again = good(*trained[1:], "--quiet", "--json", "--out", str(tmp_path / "trained")).json
+    assert again["rounds"] == 2
+    assert f"Train with:\n  {answer['command']}\n" in said.err
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+def test_another_question_is_refused(finished):
+    before = (finished.folder / QUESTION).read_text()
+    with pytest.raises(HoldfastError) as error:
+        small_race(finished.folder, rounds=4)
+    assert str(error.value) == (
+        f"{finished.folder} holds a race with other settings: choose another --out, or add --overwrite"
+    )
+    assert (finished.folder / QUESTION).read_text() == before
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(HoldfastError) as error:
+        small_race(tmp_path)
+    assert str(error.value) == f"{tmp_path} is not empty and holds no race: choose another --out"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"validation": 0.0}, "advise chooses by validation data: set --validation above 0, such as 0.2"),
+        ({"method": "fedavg"}, "advise finds the method: pass methods=[...] to race only some"),
+        ({"methods": ["fedavg"]}, "a race needs at least one method beside fedavg: name it, or leave --methods out"),
+    ],
+)
+def test_bad_settings(tmp_path, settings, message):
+    with pytest.raises(HoldfastError) as error:
+        small_race(tmp_path / "race", **settings)
+    assert str(error.value) == message
+
+
+def test_a_federation_without_validation_data_is_refused(tmp_path):
+    federation = holdfast.federate(small_data(), "iid", clients=4)
+    with pytest.raises(HoldfastError) as error:
+        holdfast.advise(federation, "linear", out=tmp_path / "race")
+    assert str(error.value) == "advise chooses by validation data: pass validation=0.2 to federate()"
+
+
+# ------------------------------------------------------------------------------------- the look, and experience
+def test_a_look_at_clients_that_hold_one_class_each():
+    x = torch.tensor([[0.0], [0.1], [4.0], [4.1]]).repeat(10, 1)
+    y = torch.tensor([0, 0, 1, 1]).repeat(10)
+    groups = ["a" if label == 0 else "b" for label in y.tolist()]
+    data = holdfast.from_arrays(x, y, x, y, groups=groups, normalise="off")
+    found = look(holdfast.federate(data), cohort=2)
+    assert (found.clients, found.samples, found.label_skew, found.classes) == (2, [20, 20, 20], 0.5, 1.0)
+    assert found.features == pytest.approx(20**0.5, rel=1e-2)  # the means are one deviation from the centre
+    assert found.sentences()[1].startswith("Their labels differ strongly: a client's mix amounts to about 1.0 of 2")
+
+
+SKEWED = FederationLook(10, 2, [9, 100, 200], 0.7, 2.0, 10, 0.3)
+EVEN = FederationLook(10, 2, [90, 100, 110], 0.05, 9.5, 10, 0.05)
+
+
+def test_experience_orders_the_field_by_similar_federations():
+    races = [PastRace("a", SKEWED.vector(), {"scaffold": 0.5}), PastRace("b", EVEN.vector(), {"nova": 0.2})]
+    assert [c.method for c in ordered(FIELD, SKEWED, races[:1])][:2] == ["fedavg", "scaffold"]
+    assert [c.method for c in ordered(FIELD, EVEN, races[1:])][:2] == ["fedavg", "nova"]
+    assert ordered(FIELD, EVEN, []) == list(FIELD)
+
+
+def test_a_race_of_the_same_federation_replaces_the_older_one(own_experience):
+    assert own_races() == []
+    remember(PastRace("digits", SKEWED.vector(), {"scaffold": 0.5}))
+    remember(PastRace("digits", EVEN.vector(), {"scaffold": 0.1}))
+    remember(PastRace("digits", SKEWED.vector(), {"scaffold": 0.4}))
+    assert [race.gains["scaffold"] for race in own_races()] == [0.1, 0.4]
+    assert json.loads(own_experience.read_text())["races"][0] == to_json(own_races()[0])
+
+
+def test_a_damaged_file_of_experience_is_named(own_experience: Path):
+    own_experience.parent.mkdir()
+    own_experience.write_text("{")
+    with pytest.raises(HoldfastError) as error:
+        own_races()
+    assert str(error.value).startswith(f"cannot read the past races in {own_experience}: ")
+    assert str(error.value).endswith("; delete the file")
