@@ -30,20 +30,21 @@ def command(png: Path | None, as_json: bool, **flags: Any) -> None:
     data = load(located(config).data, Path(config.data_dir) if config.data_dir else None)
     federation = federate(data, config.split, config.clients, config.deal_seed, config.public)
     federation.need_all_clients("holdfast split", "there is no picture of them")
-    labels, classes, x = federation.strata, len(federation.strata_names), federation.scaled(data.x)
+    labels, groups, x = federation.strata, federation.strata_names, federation.scaled(data.x)
+    classes = len(groups)
     dealt, names, title = federation.deal, federation.client_names, f"{data.name}, {federation.split}"
     if png is not None:
         try:
-            split_picture.png(dealt, labels, classes, png, title=title, x=x, names=names)
+            split_picture.png(dealt, labels, classes, png, title=title, x=x, names=names, class_names=groups)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise HoldfastError(f"cannot write the picture {png}: {reason}; choose another --png") from error
     if as_json:
         head = {"data": config.data, "split": federation.split, "clients": federation.clients, "seed": federation.seed}
-        click.echo(json.dumps(head | split_picture.record(dealt, labels, classes, x, names)))
+        click.echo(json.dumps(head | split_picture.record(dealt, labels, classes, x, names, groups)))
         return
     from rich.console import Console
 
-    Console().print(split_picture.terminal(dealt, labels, classes, names))
+    Console().print(split_picture.terminal(dealt, labels, classes, names, groups))
     if png is not None:
         click.echo(f"the picture is in {png}")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from holdfast.data.skew import features, figures, total_variation
 from holdfast.data.splits import Deal
+from holdfast.reports.formatting import wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 ROWS = 40  # clients shown in the terminal
+HEADS = 44  # characters for the names of classes above their counts
 COLUMNS = 1000  # clients shown in the heat map, and listed in JSON
 SHADES = " ·░▒▓█"
 INK = ("#ffffff", "#d3e8ee", "#74b3c8", "#2a7391", "#0a2f45")
@@ -25,7 +27,12 @@ ACCENT = "#d1603d"
 
 
 def record(
-    deal: Deal, labels: np.ndarray, classes: int, x: Tensor | None = None, names: Sequence[str] = ()
+    deal: Deal,
+    labels: np.ndarray,
+    classes: int,
+    x: Tensor | None = None,
+    names: Sequence[str] = (),
+    class_names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return a split for JSON.
 
@@ -35,6 +42,7 @@ def record(
         classes: The number of classes.
         x: The samples, to measure how much the clients' features differ.
         names: The names of the clients, if they have any.
+        class_names: The names of the classes.
 
     Returns:
         Its figures, and the samples per class of its first clients.
@@ -42,6 +50,7 @@ def record(
     return {
         "figures": figures(deal, labels, classes, x),
         "names": list(names[:COLUMNS]),
+        "classes": list(class_names) or [str(c) for c in range(classes)],
         "counts": deal.counts(labels, classes)[:COLUMNS].tolist(),
         "noise_sigma": [] if deal.noise is None else deal.noise.sigma[:COLUMNS].tolist(),
     }
@@ -50,7 +59,9 @@ def record(
 # ------------------------------------------------------------------------------------------------ terminal
 
 
-def terminal(deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] = ()) -> RenderableType:
+def terminal(
+    deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] = (), class_names: Sequence[str] = ()
+) -> RenderableType:
     """Return a shaded table of clients and classes, with the figures below it.
 
     Args:
@@ -59,6 +70,7 @@ def terminal(deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] 
         classes: The number of classes. A few show their counts; many are one shade each, or several classes share a
             shade if they do not fit in a line.
         names: The names of the clients, if they have any.
+        class_names: The names of the classes: above the counts where they fit, otherwise below the table.
 
     Returns:
         A renderable for ``rich``.
@@ -73,11 +85,12 @@ def terminal(deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] 
     group = 1 if numbered else -(-classes // 80)
     merged = np.add.reduceat(visible, np.arange(0, classes, group), axis=1)
     depth = np.sqrt(merged / max(1, merged.max()))
-    width = max(3, len(str(merged.max()))) + 1
+    heads, legend = class_heads(class_names, classes) if numbered else ([], "")
+    width = max(3, len(str(merged.max())), *map(len, heads)) + 1
     table = Table.grid(padding=(0, 1))
     for justify in ("right", "right", "left"):
         table.add_column(justify=justify, no_wrap=True, overflow="crop")
-    head = "".join(f"{c:>{width}}" for c in range(classes)) if numbered else f"classes 0 to {classes - 1}"
+    head = "".join(f"{name:>{width}}" for name in heads) if numbered else f"classes 0 to {classes - 1}"
     table.add_row(Text("client", "bold"), Text("samples", "bold"), Text(head, "bold"))
     for i, row in enumerate(merged):
         cells = Text()
@@ -87,8 +100,24 @@ def terminal(deal: Deal, labels: np.ndarray, classes: int, names: Sequence[str] 
         table.add_row(Text(names[i]) if names else str(i), str(int(row.sum())), cells)
     notes = [f"the first {ROWS} of {len(counts)} clients"] if len(counts) > ROWS else []
     notes += [f"each shade covers {group} classes"] if group > 1 else []
-    below = [Text("; ".join(notes), "dim")] if notes else []
+    below = [Text(legend)] * bool(legend) + [Text("; ".join(notes), "dim")] * bool(notes)
     return Group(table, *below, Text("\n".join(lines(figures(deal, labels, classes)))))
+
+
+def class_heads(names: Sequence[str], classes: int) -> tuple[list[str], str]:
+    """Return what is above the counts of each class, and a line that says which number is which class.
+
+    >>> class_heads(["healthy", "sepsis"], 2)
+    (['healthy', 'sepsis'], '')
+    >>> class_heads(["healthy", "infection without a fever"], 2)
+    (['0', '1'], 'class 0: healthy; class 1: infection without a fever')
+    """
+    numbers = [str(c) for c in range(classes)]
+    if list(names) == numbers or not names:
+        return numbers, ""
+    if classes * (max(map(len, names)) + 1) <= HEADS:
+        return list(names), ""
+    return numbers, "; ".join(f"class {c}: {name}" for c, name in enumerate(names))
 
 
 def _style(depth: float) -> str:
@@ -133,6 +162,7 @@ def png(
     x: Tensor | None = None,
     title: str = "",
     names: Sequence[str] = (),
+    class_names: Sequence[str] = (),
 ) -> None:
     """Write the picture of a split: a heat map with client sizes, histograms, and images under feature noise.
 
@@ -144,6 +174,7 @@ def png(
         x: The samples, to show images under feature noise.
         title: The heading.
         names: The names of the clients, if they have any.
+        class_names: The names of the classes.
     """
     from matplotlib.figure import Figure
 
@@ -156,7 +187,7 @@ def png(
     top, middle, *rest = cast("list[SubFigure]", figure.subfigures(len(heights), 1, height_ratios=heights))
     below = "\n".join(lines(figures(deal, labels, classes)))
     top.suptitle(below, fontsize=8.5, color="#444444", x=0.01, ha="left")
-    _heat_map(top, counts, tall, names)
+    _heat_map(top, counts, tall, names, class_names)
     _histograms(middle, counts)
     if rest and x is not None:
         _images(rest[0], deal, x, names)
@@ -168,8 +199,18 @@ def _plain(ax: Axes) -> None:
     ax.tick_params(labelsize=8)
 
 
-def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float, names: Sequence[str]) -> None:
-    """Draw the samples of every client (across) and class (down), with the client sizes above."""
+def _heat_map(
+    figure: SubFigure, counts: np.ndarray, tall: float, names: Sequence[str], class_names: Sequence[str]
+) -> None:
+    """Draw the samples of every client (across) and class (down), with the client sizes above.
+
+    Args:
+        figure: Where to draw.
+        counts: The samples, a row per client.
+        tall: The height of the heat map in inches.
+        names: The names of the clients, if they have any.
+        class_names: The names of the classes.
+    """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
@@ -197,7 +238,8 @@ def _heat_map(figure: SubFigure, counts: np.ndarray, tall: float, names: Sequenc
         slanted: dict[str, Any] = {"rotation": 30, "ha": "right", "parse_math": False} if names else {}
         heat.set_xticks(np.arange(clients), list(names) or None, **slanted)
     if classes <= 26:
-        heat.set_yticks(np.arange(classes))
+        labels = ["\n".join(wrapped(name, 24)) for name in class_names or map(str, range(classes))]
+        heat.set_yticks(np.arange(classes), labels, parse_math=False)
     bar = figure.colorbar(image, ax=[sizes, heat], pad=0.01, aspect=30, ticks=MaxNLocator(8, integer=True))
     bar.set_label("samples of a class", fontsize=8)
     bar.ax.tick_params(labelsize=8)
