@@ -25,6 +25,7 @@ from holdfast.runs.folder import RunFolder, stored_names
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import HISTORY, SPLIT, SUMMARY
+from holdfast.runs.session_objects import session_objects
 from holdfast.runs.summary_file import check_length, read_summary
 
 WRITE_AGAIN = "delete it; --resume writes it again"
@@ -40,10 +41,12 @@ def study_of_run(folder: Path) -> Study:
     targets = targets_of_run(run, metric)
     facts = read_facts(folder / SPLIT) if (folder / SPLIT).exists() else DataFacts([], None)
     by_class = run.get("accuracy_by_class") or []
+    own = {} if config.imports else session_objects(config)  # what is imported may be named by the command
     study = Study(
         **made([run]),
         **measured([run], metric),
-        command=run_command(config),
+        command=None if own else run_command(config),
+        own=own,
         settings=notable_settings(config, config.cohort_size if config.participation is None else None),
         defaults=with_engine(shown_defaults(config), [run]),
         seeds=[config.seed],

@@ -25,9 +25,7 @@ def federation(shuffled: bool, client_test: float = 0.0) -> Federation:
     draw = np.random.default_rng(3)
     x = draw.normal(size=(300, 6)).astype(np.float32)
     y = (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)
-    fed = federate(
-        from_arrays(x, y), "dirichlet(0.5)", clients=4, validation=0.2, public=0.1, client_test=client_test
-    )
+    fed = federate(from_arrays(x, y), "dirichlet(0.5)", clients=4, validation=0.2, public=0.1, client_test=client_test)
     if not shuffled:
         return fed
     labels = fed.data.y.clone()
