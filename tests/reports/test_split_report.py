@@ -18,10 +18,10 @@ from holdfast.reports.split_picture import png, record, terminal
 TENS = np.tile(np.arange(10), 30)
 
 
-def printed(d: Deal, labels: np.ndarray, classes: int) -> str:
+def printed(d: Deal, labels: np.ndarray, classes: int, class_names: tuple[str, ...] = ()) -> str:
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(terminal(d, labels, classes))
+        console.print(terminal(d, labels, classes, class_names=class_names))
     return capture.get()
 
 
@@ -108,6 +108,18 @@ def test_terminal_shows_counts():
         assert rows[1 + i].split() == [str(i), str(row.sum()), *(str(c or "·") for c in row)]
     assert "label skew 0.8" in text
     assert "first" not in text
+
+
+def test_classes_are_called_by_their_names():
+    labels = np.tile(np.arange(2), 30)
+    d = deal("iid", labels, 3, 0)
+    short = printed(d, labels, 2, ("healthy", "sepsis")).splitlines()
+    assert short[0].split() == ["client", "samples", "healthy", "sepsis"]
+    assert short[1].split() == ["0", "20", *map(str, d.counts(labels, 2)[0])]
+    long = printed(d, labels, 2, ("no sign of an infection", "infection")).splitlines()
+    assert long[0].split() == ["client", "samples", "0", "1"]
+    assert long[4] == "class 0: no sign of an infection; class 1: infection"
+    assert record(d, labels, 2, class_names=("healthy", "sepsis"))["classes"] == ["healthy", "sepsis"]
 
 
 def test_terminal_of_many_clients_and_classes():
