@@ -38,5 +38,7 @@ class Auroc(Metric):
             return math.nan
         positive, scores = positive[:, defined], scores[:, defined]
         n = positive.sum(0)
-        above = (rankdata(scores, axis=0) * positive).sum(0) - n * (n + 1) / 2  # pairs that are ordered, by Mann-Whitney
+        above = (rankdata(scores, axis=0) * positive).sum(0) - n * (
+            n + 1
+        ) / 2  # pairs that are ordered, by Mann-Whitney
         return float(np.mean(above / (n * (len(y) - n))))

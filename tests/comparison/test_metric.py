@@ -220,8 +220,6 @@ def hospitals() -> None:
     Path("it is.csv").write_text("\n".join(rows))
     code = "def cost(y, p, miss=10.0):\n    return float(((p[:, 1] < 0.5) & (y == 1)).mean() * miss)\n"
     Path("costs.py").write_text(code)
-        "def cost(y, p, miss=10.0):\n    return float(((p[:, 1] < 0.5) & (y == 1)).mean() * miss)\n"
-    )
 
 
 def printed_command(page: Path) -> list[str]:
