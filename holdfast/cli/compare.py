@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ import click
 from holdfast.cli.given_words import CommandWithWords, command_again, given_words
 from holdfast.cli.options import WholeNumber, given, settings
 from holdfast.core.errors import HoldfastError
+from holdfast.core.shell_words import quoted
+from holdfast.core.terminal_text import say, say_command
 from holdfast.method.config import FIELDS, Config
 
 if TYPE_CHECKING:
@@ -81,10 +83,8 @@ def command(methods: tuple[str, ...], **flags: Any) -> int:
     if result.study is not None and not options.quiet:
         show(result.study, result.folder, console)
     if not result.finished:
-        resume = resume_command(given_words(), result.folder, options.out is None)
-        report = f"holdfast report {shlex.quote(str(result.folder))}"
-        text = f"stopped; resume with: {resume}\nreport on what is done so far: {report}"
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
+        say_command(console, "stopped; resume with", resume_command(given_words(), result.folder, options.out is None))
+        say_command(console, "report on what is done so far", f"holdfast report {quoted(str(result.folder))}")
     if options.as_json and result.finished:
         click.echo(json.dumps(result.record))
     return 0 if result.finished else 130
@@ -116,7 +116,7 @@ def run(methods: tuple[str, ...], values: dict[str, Any], options: CompareFlags,
     with (
         folder_for(options.out, "compare", slug(data)) as folder,
         kept_on_os_errors(resume_command(given_words(), folder, options.out is None)),
-        stop_on_interrupt(console.print, "stopping after the current rounds") as stop,
+        stop_on_interrupt(partial(say, console), "stopping after the current rounds") as stop,
     ):
         return compare(
             methods, seeds=options.seeds, first_seed=options.first_seed, sweep=sweep_from_text(options.sweep),
@@ -161,20 +161,19 @@ def show(study: Study, folder: Path, console: Console) -> None:
     from holdfast.comparison.tables import describe, notes, short_tables
 
     left_out = list[str]()
-    console.print(describe(study), highlight=False, soft_wrap=True, markup=False)
+    say(console, describe(study))
     for table in short_tables(study):  # the files also have the accuracy by class
         console.print(Text(f"\n{table.title}", "bold"))
         fitted = fit(table, console.width)
         console.print(view(fitted))
         left_out += fitted.left_out
     if left_out:
-        text = f"columns left out because the terminal is narrow: {', '.join(left_out)}; see {folder / TABLES[0]}"
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
+        names = ", ".join(left_out)
+        say(console, f"columns left out because the terminal is narrow: {names}; see {folder / TABLES[0]}")
     console.print()
     for note in notes(study):
-        console.print(note, highlight=False, markup=False)
-    text = f"the comparison is in {folder}; view it with: holdfast report {shlex.quote(str(folder))}"
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+        say(console, note)
+    say_command(console, f"the comparison is in {folder}; view it with", f"holdfast report {quoted(str(folder))}")
 
 
 def view(fitted: FittedTable) -> Table:

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.terminal_text import say
 from holdfast.method.config import Config
 from holdfast.runs.folder import stored_names
 from holdfast.runs.history import best_text, read_history
 from holdfast.runs.run_files import HISTORY
-from holdfast.runs.run_progress import RunProgress, explosion, over_clients, where
+from holdfast.runs.run_progress import RunProgress, explosion, over_clients, say_where
 
 
 class DeploymentProgress:
@@ -56,15 +57,14 @@ class DeploymentProgress:
     def end(self, s: dict[str, Any]) -> None:
         """Show the summary of the run."""
         if s["final"] is not None:
-            self.progress.console.print(
+            say(
+                self.progress.console,
                 f"{s['metric']} {s['final']:.4f} ({best_text(s)}) after {s['rounds']} rounds and "
                 f"{s['seconds']:.1f} s; {s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
-                highlight=False,
-                soft_wrap=True,
             )
         for line in [*over_clients(s), *explosion(s)]:
-            self.progress.console.print(line, highlight=False, soft_wrap=True)
-        self.progress.console.print(where(self.out), highlight=False, soft_wrap=True, markup=False)
+            say(self.progress.console, line)
+        say_where(self.progress.console, self.out)
 
     def __enter__(self) -> DeploymentProgress:
         return self

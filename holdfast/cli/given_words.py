@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 import click
 
 from holdfast.cli.switches import CommandWithSwitches
+from holdfast.core.shell_words import command_line
 
 WORDS = "holdfast.words"  # key of the words of the command line in click's context
 
@@ -44,4 +44,4 @@ def command_again(name: str, given: Sequence[str], without: Sequence[str], more:
     words = [word for word in given if word not in without]
     end = words.index("--") if "--" in words else len(words)
     words[end:end] = more
-    return shlex.join(["holdfast", *name.split(), *words])
+    return command_line(["holdfast", *name.split(), *words])

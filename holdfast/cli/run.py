@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shlex
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import click
 from holdfast.cli.options import given, settings
 from holdfast.cli.switches import CommandWithSwitches
 from holdfast.core.errors import HoldfastError
+from holdfast.core.shell_words import quoted
 from holdfast.method.config import Config
 from holdfast.runs.folder import RunFolder, folder_for
 
@@ -64,7 +65,7 @@ def command(
     progress, data = RunProgress(name, quiet), str(values.get("data", Config().data))
     with (
         folder_for(out, name, data) as folder,
-        kept_on_os_errors(f"holdfast run --resume --out {shlex.quote(str(folder))}"),
+        kept_on_os_errors(f"holdfast run --resume --out {quoted(str(folder))}"),
         stop_on_interrupt(progress.say, "stopping after this round") as stop,
         progress,
     ):
@@ -82,44 +83,51 @@ def command(
 def show(result: Result, progress: RunProgress) -> None:
     """Print the end of a run."""
     from holdfast.cli.score_table import score_lines
-    from holdfast.runs.history import best_text
-    from holdfast.runs.run_progress import explosion, over_clients, where
+    from holdfast.core.terminal_text import say, say_command
+    from holdfast.runs.run_progress import say_where
 
-    s = result.summary
+    s, console = result.summary, progress.console
+    for line in ending(result):
+        say(console, line)
+    positive = result.classes[1] if result.task.has_classes and len(result.classes) == 2 else None
+    for line in score_lines(s, result.task.floor, positive):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    for line in remarks(s):
+        say(console, line)
+    if result.finished:
+        say_where(console, s["out"])
+    else:
+        say_command(console, "stopped; to resume", f"holdfast run --resume --out {quoted(s['out'])}")
+
+
+def ending(result: Result) -> list[str]:
+    """Return the lines about the final score, and about why the run ended early if it did."""
+    from holdfast.runs.history import best_text
+
+    s, lines = result.summary, list[str]()
     if s["final"] is not None:
         rounds = f"{s['rounds']} round{'s' * (s['rounds'] != 1)}"
         scores = min(5, sum(bool(r.test) for r in result.history))
-        progress.console.print(
+        lines.append(
             f"{s['metric']} {s['final']:.4f} ({best_text(s)}; mean of the last {scores} "
             f"{s['last5']:.4f}) after {rounds} and {s['seconds']:.1f} s; "
-            f"{s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
-            highlight=False,
-            soft_wrap=True,
+            f"{s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down"
         )
     if s.get("stopped_early"):
         patience = f"{result.config.stop_after} evaluation{'s' * (result.config.stop_after != 1)}"
-        progress.console.print(
-            f"stopped early after round {s['rounds']}: no better validation score in {patience}", highlight=False
-        )
-    positive = result.classes[1] if result.task.has_classes and len(result.classes) == 2 else None
-    for line in score_lines(s, result.task.floor, positive):
-        progress.console.print(line, highlight=False, soft_wrap=True, markup=False)
+        lines.append(f"stopped early after round {s['rounds']}: no better validation score in {patience}")
+    return lines
+
+
+def remarks(s: Mapping[str, Any]) -> list[str]:
+    """Return the lines below the scores: copies of the clients, scores by client, and warnings."""
+    from holdfast.runs.run_progress import explosion, over_clients
+
+    lines = list[str]()
     if "personal_accuracy" in s:
-        progress.console.print(
+        lines.append(
             f"after fine-tuning at each client: accuracy {s['personal_accuracy']:.4f} on its own mix of "
-            f"classes (global model: {s['global_on_mix']:.4f})",
-            highlight=False,
+            f"classes (global model: {s['global_on_mix']:.4f})"
         )
-    for line in [*over_clients(s), *explosion(s)]:
-        progress.console.print(line, highlight=False, soft_wrap=True)
-    if s.get("leaks_test_data"):
-        progress.console.print("this run LEAKS TEST DATA: its accuracy means nothing", highlight=False)
-    if not result.finished:
-        progress.console.print(
-            f"stopped; to resume: holdfast run --resume --out {shlex.quote(s['out'])}",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
-        )
-    else:
-        progress.console.print(where(s["out"]), highlight=False, soft_wrap=True, markup=False)
+    lines += [*over_clients(s), *explosion(s)]
+    return lines + ["this run LEAKS TEST DATA: its accuracy means nothing"] * bool(s.get("leaks_test_data"))

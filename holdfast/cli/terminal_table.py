@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from holdfast.comparison.labels import folded, pieces
 from holdfast.comparison.stats import NOT_SEEN
 from holdfast.comparison.tables import TextTable
+from holdfast.core.terminal_text import folded, pieces
 
 WORDS = ("compared with",)  # columns of words, which may wrap
 SHORT = {NOT_SEEN: "none seen"}  # shorter words for narrow terminals

@@ -40,6 +40,7 @@ def client_figures(runs: Sequence[StoredRun], higher_is_better: bool) -> ClientF
         spread(final("mean")),
         spread(final("worst_tenth")),
         *listed(runs[0], higher_is_better),
+        spread(final("variance")),
     )
 
 

@@ -12,11 +12,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.comparison.labels import folded
 from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.score_text import ScoreText
 from holdfast.core.notebook import CellOutput, in_notebook
+from holdfast.core.terminal_text import folded, say
 from holdfast.training.round_record import RoundRecord
 
 LEAST = 12  # characters of a method's name on one line
@@ -72,7 +72,7 @@ class LiveTable(Observer):
                 self.end(task, state, "")
             elif state == "started":
                 row.rounds[task.config.seed] = task.kept()
-        self.live.console.print(overview(tasks, states), highlight=False)
+        say(self.live.console, overview(tasks, states))
         if self.cell is None:
             self.live.start()
         self._show()

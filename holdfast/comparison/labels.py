@@ -63,26 +63,3 @@ def unique_name(name: str, taken: Collection[str]) -> str:
     """
     numbered = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
     return next(candidate for candidate in numbered if candidate not in taken)
-
-
-def folded(name: str, width: int) -> str:
-    """Wrap a method's name after a plus or a space, and within a part only if it is longer than a line.
-
-    >>> folded("fedbug(0.4)+scaffold", 13)
-    'fedbug(0.4)+\\nscaffold'
-    >>> folded("fedavg, split=dirichlet(0.3, balanced=true)", 16)
-    'fedavg, split=\\ndirichlet(0.3,\\nbalanced=true)'
-    """
-    lines = [""]
-    for piece in pieces(name, width):
-        if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
-            lines.append("")
-        lines[-1] += piece
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def pieces(name: str, width: int) -> list[str]:
-    """Split a name into parts, and parts longer than a line further; punctuation stays at the ends."""
-    parts = re.split(r"(?<=[+ ])", name)
-    within = [re.split(r"(?<=[=(,])", part) if len(part.rstrip()) > width else [part] for part in parts]
-    return [piece for split in within for piece in split]

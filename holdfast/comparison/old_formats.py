@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.comparison.labels import entry_names, slug, unique_name
 from holdfast.comparison.study_schema import FORMAT, StoredPlan, Study
+from holdfast.core.shell_words import command_line
 from holdfast.method.renamed import modern
 
 PARTS_RENAMED = 2  # the first format with the part names of today
@@ -61,6 +62,6 @@ def modern_study(study: Study) -> Study:
         entries.append(
             replace(e, label=labels[e.label], method=modern(e.method), runs=runs, difference=difference)
         )  # fmt: skip
-    command = study.command and shlex.join(map(modern, shlex.split(study.command)))
+    command = study.command and command_line(map(modern, shlex.split(study.command)))
     best = study.best_points and {modern(method): labels[label] for method, label in study.best_points.items()}
     return replace(study, format=FORMAT, command=command, entries=entries, best_points=best)

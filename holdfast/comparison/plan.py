@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from holdfast.comparison.part_sweeps import (
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, MetricFacts, StoredPlan
 from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.shell_words import command_line
 from holdfast.core.user_files import MODULES
 from holdfast.data.dataset import DataSet
 from holdfast.data.given_clients import decide_clients
@@ -191,7 +191,7 @@ class Plan:
         words += ["--first-seed", str(self.seeds[0])] if self.seeds[0] else []
         for name, values in self.sweep.items():
             words += ["--sweep", f"{name}={','.join(value_to_text(name, value) for value in values)}"]
-        return shlex.join([*words, *execution_flags(self.execution), "--out", str(out)])
+        return command_line([*words, *execution_flags(self.execution), "--out", str(out)])
 
 
 def settings_of(config: Config) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from holdfast.comparison.stats import reach
 from holdfast.comparison.stored_run import StoredRun
 from holdfast.comparison.study_schema import ClientCounts, DataFacts, MetricFacts, Study
 from holdfast.core.errors import HoldfastError
+from holdfast.core.shell_words import command_line
 from holdfast.core.typed_json import JsonMismatch, from_json
 from holdfast.method.config import Config
 from holdfast.method.config_text import config_to_toml
@@ -25,6 +25,7 @@ from holdfast.runs.folder import RunFolder, stored_names
 from holdfast.runs.history import read_history, summarize
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import HISTORY, SPLIT, SUMMARY
+from holdfast.runs.session_objects import session_objects
 from holdfast.runs.summary_file import check_length, read_summary
 
 WRITE_AGAIN = "delete it; --resume writes it again"
@@ -40,10 +41,12 @@ def study_of_run(folder: Path) -> Study:
     targets = targets_of_run(run, metric)
     facts = read_facts(folder / SPLIT) if (folder / SPLIT).exists() else DataFacts([], None)
     by_class = run.get("accuracy_by_class") or []
+    own = {} if config.imports else session_objects(config)  # what is imported may be named by the command
     study = Study(
         **made([run]),
         **measured([run], metric),
-        command=run_command(config),
+        command=None if own else run_command(config),
+        own=own,
         settings=notable_settings(config, config.cohort_size if config.participation is None else None),
         defaults=with_engine(shown_defaults(config), [run]),
         seeds=[config.seed],
@@ -53,6 +56,7 @@ def study_of_run(folder: Path) -> Study:
         entries=[study_entry(EntryRuns(config.method, config.method, {}, {".": run}), None, targets, metric)],
         config=config_to_toml(config),
         rounds_done=len(run.history),
+        stopped_early=run.get("stopped_early"),
     )
     return checked_classes(study, folder / SPLIT, WRITE_AGAIN)
 
@@ -108,7 +112,7 @@ def left_out(run: StoredRun, name_of: Callable[[int], str]) -> list[str]:
 def run_command(config: Config) -> str:
     """Return the command that makes this run again."""
     config = config.changed(split_seed=None) if config.split_seed == config.seed else config
-    return shlex.join(["holdfast", "run", config.method, *flags(config, ("method",))])
+    return command_line(["holdfast", "run", config.method, *flags(config, ("method",))])
 
 
 def read_facts(path: Path) -> DataFacts:

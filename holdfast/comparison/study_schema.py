@@ -203,6 +203,7 @@ class ClientFigures:
         worst_tenth: The mean of the worst tenth, likewise.
         final_mean: The mean over clients at the end.
         final_worst: The mean of the worst tenth at the end.
+        final_variance: The variance over clients at the end; None in files of an earlier version.
         clients: The clients of the first seed, the worst first; empty for large federations.
         scores: Their scores; of very large federations a selection from worst to best.
     """
@@ -214,6 +215,7 @@ class ClientFigures:
     final_worst: Spread
     clients: list[NamedScore] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    final_variance: Spread | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -332,6 +334,7 @@ class Study:
         progress: Only while the comparison is not finished; never written to ``compare.json``.
         config: The config of a single run as TOML; never written.
         rounds_done: Rounds of a single run so far; never written.
+        stopped_early: Whether validation data ended a single run; never written.
     """
 
     format: int = FORMAT
@@ -360,6 +363,7 @@ class Study:
     progress: StudyProgress | None = field(default=None, metadata=OMIT_NONE)
     config: str | None = field(default=None, metadata=OMIT_NONE)
     rounds_done: int | None = field(default=None, metadata=OMIT_NONE)
+    stopped_early: bool | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def methods(self) -> list[str]:

@@ -27,12 +27,18 @@ class Auroc(Metric):
     package = SKLEARN
 
     def compute(self, p: Predictions) -> float:
-        from sklearn.metrics import roc_auc_score
+        from scipy.stats import rankdata  # which comes with scikit-learn, whose own function takes 70 times as long
 
         y, scores = p.y.numpy(), p.probabilities.numpy()
         positive = y > 0 if y.ndim == 2 else y[:, None] == np.arange(scores.shape[1])
         if y.ndim == 1 and scores.shape[1] == 2:
             positive, scores = positive[:, 1:], scores[:, 1:]
-        defined = np.flatnonzero(positive.any(0) & ~positive.all(0))
-        areas = [float(roc_auc_score(positive[:, c], scores[:, c])) for c in defined]
-        return float(np.mean(areas)) if areas else math.nan
+        defined = positive.any(0) & ~positive.all(0)
+        if not defined.any() or not np.isfinite(scores).all():
+            return math.nan
+        positive, scores = positive[:, defined], scores[:, defined]
+        n = positive.sum(0)
+        above = (rankdata(scores, axis=0) * positive).sum(0) - n * (
+            n + 1
+        ) / 2  # pairs that are ordered, by Mann-Whitney
+        return float(np.mean(above / (n * (len(y) - n))))

@@ -44,9 +44,9 @@ def by_client(study: Study) -> list[Chart]:
     names = [row.name for row in first.clients]
     if len(known) > 1:
         rows = [{row.name: row.score for row in f.clients} for _, _, f in known]
-        values = [[row.get(name) for name in names] for row in rows]
+        values = [[row.get(name) for row in rows] for name in names]
         labels = [e.label for _, e, _ in known]
-        return [HeatMap("clients", title, note, labels, names, values, "client", "", percent=study.percent)]
+        return [HeatMap("clients", title, note, names, labels, values, "method", "client", percent=study.percent)]
     kinds = {entry.label: [row.score for row in first.clients]}
     if any(row.personal is not None for row in first.clients):
         kinds["fine-tuned copy"] = [row.personal for row in first.clients]

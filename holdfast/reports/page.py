@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.comparison.study_schema import Study
 from holdfast.comparison.tables import from_python, same_weights
 from holdfast.core.errors import HoldfastError
-from holdfast.reports import page_tables, page_text, static_charts
+from holdfast.reports import client_tables, page_tables, page_text, static_charts
 from holdfast.reports.page_sections import sections
 from holdfast.reports.study import read_study
 
@@ -80,6 +80,9 @@ def html(study: Study, image_folder: Path) -> str:
         breakable=breakable,
         foot=page_text.foot(study),
         sections=parts,
+        over_clients=client_tables.spread_over_clients(study),
+        by_client=client_tables.clients_by_name(study),
+        few_clients=client_tables.OPEN,
         images={chart.key: data_uri(image_folder / f"{chart.key}.svg") for chart in charts},
         image_folder=image_folder.name,
         charts=[asdict(chart) for chart in charts],

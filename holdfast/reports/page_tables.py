@@ -16,15 +16,17 @@ Cell = tuple[str, list[str]]  # the text, and remarks in small print
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table with a row per method.
+    """A table with a row per method, or per client.
 
     Attributes:
-        head: The names of the columns after the method.
+        head: The names of the columns after the first.
         rows: The rows.
+        of: What a row is.
     """
 
     head: list[str]
     rows: list[PageRow]
+    of: str = "Method"
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,13 @@ def facts(study: Study) -> list[str]:
 
 
 def rounds(study: Study) -> list[str]:
-    """Return the number of rounds, or of those done so far; nothing if they are swept."""
+    """Return the number of rounds, of those before an early stop, or of those done so far; nothing if it is swept."""
     total = study.settings.get("rounds")
     if total is None:
         return []
     done = total if study.rounds_done is None else study.rounds_done
+    if study.stopped_early:
+        return [f"stopped early after {formatting.plural(done, 'round')}"]
     return [f"{done} rounds" if done == total else f"{done} of {total} rounds so far"]
 
 

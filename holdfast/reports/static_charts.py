@@ -172,7 +172,7 @@ def _heat(figure: Figure, ax: Axes, chart: HeatMap) -> None:
     if values.size <= 250:
         for (r, c), value in np.ndenumerate(values):
             if np.isfinite(value) and (value or not counted):
-                text = f"{100 * value:.0f}" if chart.percent else f"{value:.0f}"
+                text = f"{100 * value:.0f}" if chart.percent else f"{value:.0f}" if counted else f"{value:.3g}"
                 ax.text(c, r, text, ha="center", va="center", fontsize=7, color="white" if norm(value) > 0.5 else INK)
     else:
         figure.colorbar(image, ax=ax, pad=0.01)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from holdfast.comparison.single_run import study_of_run
@@ -10,6 +9,7 @@ from holdfast.comparison.study_folder import PLAN, RESULT, StudyFolder
 from holdfast.comparison.study_schema import Study
 from holdfast.comparison.unfinished import outgrown, study_so_far
 from holdfast.core.errors import HoldfastError
+from holdfast.core.shell_words import quoted
 from holdfast.reproduce.store import PAGE as REPRODUCTION_PAGE
 from holdfast.reproduce.store import RESULT as REPRODUCTION
 from holdfast.runs.run_files import CONFIG, HISTORY
@@ -36,7 +36,7 @@ def nothing_here(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is not a folder: give the folder of a run or a comparison"
     example = next((p.parent for pattern in BELOW for p in sorted(folder.glob(pattern))), None)
-    command = f" `holdfast report {shlex.quote(str(example))}`" if example else ""
+    command = f" `holdfast report {quoted(str(example))}`" if example else ""
     if (folder / REPRODUCTION).exists():
         single = f"; a single run can be reported, such as{command}" if example else ""
         return f"{folder} holds a reproduction: its tables are in {folder / REPRODUCTION_PAGE}{single}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.interrupts import stop_on_interrupt
 from holdfast.core.os_errors import kept_on_os_errors
 from holdfast.core.plain_parser import PlainParser, whole_number
+from holdfast.core.shell_words import command_line
 from holdfast.method.config import FIELDS
 from holdfast.method.config_text import settings_from_pairs
 from holdfast.reproduce.cells import Setup, TableSelection, cells, missing_data
@@ -87,7 +87,7 @@ def main(args: Sequence[str], program: str = PROGRAM) -> int:
         return 0
     if given.paper is None:
         raise HoldfastError("reproduce needs a paper; see: holdfast reproduce --list")
-    again = f"{program} {shlex.join(args)}"
+    again = f"{program} {command_line(args)}"
     resume = f"stopped; resume with: {again}"
     with (
         kept_on_os_errors(again),

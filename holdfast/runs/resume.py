@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.expression import parse
 from holdfast.core.params import checked
-from holdfast.core.user_files import file_reference
-from holdfast.data.loading import sources
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.config_text import setting_to_text
 from holdfast.method.method import Method, as_method
-from holdfast.method.part import Part, parts
-from holdfast.method.recipes import RECIPES
-from holdfast.metrics.metric_names import metric_named
-from holdfast.metrics.own_function import OwnFunction
-from holdfast.models.zoo import models
+from holdfast.method.part import Part
+from holdfast.runs.session_objects import session_objects
+
+# What a Python object is passed as when a run is resumed.
+ARGUMENTS = {"data": "federation=", "model": "model=", "metric": "metric=", "parts": "the method"}
 
 
 class Difference(NamedTuple):
@@ -103,27 +100,11 @@ def refuse_without_objects(
         method: The method that is given now, if any.
         metric: The metric that is given now, if any.
     """
-    lacking = {}
-    if federation is None and not file_reference(stored.data, "data set") and unknown_name(stored.data, sources()):
-        lacking["federation="] = f"the data {stored.data}"
-    if model is None and not file_reference(stored.model, "model") and unknown_name(stored.model, models()):
-        lacking["model="] = f"the model {stored.model}"
-    known = None if stored.metric is None else metric_named(stored.metric)
-    if metric is None and isinstance(known, OwnFunction) and known.source is None:
-        lacking["metric="] = f"the metric {known.label}"
-    if method is None or isinstance(method, str):
-        own = [call.name for call in parse(stored.method) if call.name not in {**parts(), **RECIPES}]
-        lacking |= {"the method": f"the part {own[0]}"} if own else {}
+    given = {"data": federation, "model": model, "metric": metric, "parts": None if isinstance(method, str) else method}
+    known = {name: found for name, found in session_objects(stored).items() if given[name] is None}
+    lacking = {ARGUMENTS[name]: f"the {name.removesuffix('s')} {found}" for name, found in known.items()}
     if lacking:
         raise HoldfastError(
             f"the run in {folder} was started from Python with {' and '.join(lacking.values())}: resume it with "
             f"holdfast.run(..., out=..., resume=True) and {' and '.join(lacking)}"
         )
-
-
-def unknown_name(text: str, known: Mapping[str, object]) -> bool:
-    """Tell whether a text names nothing that can be made by name; one that cannot be read is a class's name."""
-    try:
-        return parse(text)[0].name not in known
-    except HoldfastError:
-        return True

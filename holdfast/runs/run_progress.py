@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from holdfast.core.notebook import CellOutput, in_notebook
+from holdfast.core.shell_words import quoted
+from holdfast.core.terminal_text import say, say_command
 from holdfast.runs.explosion import explanation, exploded, loss_of_guessing
 from holdfast.runs.history import read_history
+from holdfast.runs.live_line import LiveLine
 from holdfast.runs.run_files import HISTORY
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
@@ -28,10 +29,7 @@ class RunProgress:
     def __init__(self, title: str, quiet: bool = False) -> None:
         # Methods, folders and nodes' messages are printed as they are: none of them is markup.
         self.console = Console(stderr=True, quiet=quiet, markup=False, emoji=False)
-        self.bar = Progress(
-            TextColumn("{task.description}", style="bold", markup=False), BarColumn(20), MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}", markup=False), TimeRemainingColumn(), console=self.console,
-        )  # fmt: skip
+        self.bar = LiveLine(self.console)
         self.task = self.bar.add_task(title, total=None, state="")
         self.cell = CellOutput() if in_notebook() else None
         self.started = False
@@ -53,11 +51,11 @@ class RunProgress:
         self.losses = [record.train_loss for record in records]
 
     def begin(self, text: str, done: int, rounds: int) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True)
+        say(self.console, text)
         if done == rounds:
-            self.console.print(f"already finished after {done} rounds: nothing to do", highlight=False)
+            say(self.console, f"already finished after {done} rounds: nothing to do")
         elif done:
-            self.console.print(f"resuming after round {done}", highlight=False)
+            say(self.console, f"resuming after round {done}")
         self.bar.update(self.task, completed=done, total=rounds)
         self.started = True
         if self.cell is None:
@@ -74,7 +72,7 @@ class RunProgress:
 
     def say(self, text: str) -> None:
         """Show a line above the live one."""
-        self.console.print(text, highlight=False)
+        say(self.console, text)
 
     def round(self, record: RoundRecord) -> None:
         known = {name: value for name, value in record.test.items() if value is not None}
@@ -87,16 +85,12 @@ class RunProgress:
             self.cell.show(self.bar.get_renderable())
         if record.skipped:
             who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(self.name_of, record.skipped))}"
-            self.console.print(
-                f"round {record.round}: skipped the update of {who}, which is not finite", highlight=False
-            )
+            say(self.console, f"round {record.round}: skipped the update of {who}, which is not finite")
         self.losses.append(record.train_loss)
         if exploded(self.losses, self.guessing) == record.round:
-            self.console.print(explanation(record.round), highlight=False, soft_wrap=True)
+            say(self.console, explanation(record.round))
         for client, why in record.failed.items():
-            self.console.print(
-                f"round {record.round}: no update from client {self.name_of(client)}: {why}", highlight=False
-            )
+            say(self.console, f"round {record.round}: no update from client {self.name_of(client)}: {why}")
 
 
 def describe(trainer: Trainer) -> str:
@@ -134,6 +128,6 @@ def over_clients(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
-def where(out: Path | str) -> str:
-    """Return the last line about a finished run."""
-    return f"the run is in {out}; to see it: holdfast report {shlex.quote(str(out))}"
+def say_where(console: Console, out: Path | str) -> None:
+    """Print the last line about a finished run."""
+    say_command(console, f"the run is in {out}; to see it", f"holdfast report {quoted(str(out))}")

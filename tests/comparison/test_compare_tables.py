@@ -16,9 +16,10 @@ from helpers.commands import good
 from helpers.comparisons import TINY, found
 from helpers.studies import study, typed
 from holdfast.cli.compare import view
-from holdfast.cli.terminal_table import fit, folded
+from holdfast.cli.terminal_table import fit
 from holdfast.comparison.table_texts import escaped, latex, markdown
 from holdfast.comparison.tables import tables
+from holdfast.core.terminal_text import folded
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 

@@ -208,6 +208,21 @@ def test_a_target_must_fit_the_metric() -> None:
     assert found("here")["targets"] == [2.5]
 
 
+HOSPITALS = ("--data", "csv('it is.csv', label='outcome', client='hospital')", "--model", "linear", "--steps", "2",
+             "--rounds", "2")  # fmt: skip
+
+
+def hospitals() -> None:
+    """Write a table of three hospitals with few positives, and a metric."""
+    draw = np.random.default_rng(0)
+    rows = ["age,hospital,outcome"]
+    for age, h, noise in zip(draw.integers(20, 90, 300), draw.integers(0, 3, 300), draw.normal(size=300), strict=True):
+        rows.append(f"{age},St. Mary's {h},{'sepsis' if age + 9 * noise > 83 else 'healthy'}")
+    Path("it is.csv").write_text("\n".join(rows))
+    code = "def cost(y, p, miss=10.0):\n    return float(((p[:, 1] < 0.5) & (y == 1)).mean() * miss)\n"
+    Path("costs.py").write_text(code)
+
+
 def printed_command(page: Path) -> list[str]:
     """The command that a page says repeats it."""
     import html
@@ -223,9 +238,14 @@ def printed_command(page: Path) -> list[str]:
         ("compare", "fedavg", *TINY, "--seeds", "1", "--first-seed", "3", "--validation", "0.2", "--metric", "loss"),
         ("run", "fedbug(0.4)", *TINY, "--validation", "0.2", "--stop-after", "1", "--lr", "0.123456789"),
         ("run", "fedavg", *TINY, "--split-seed", "7", "--class-weights", "balanced", "--metric", "macro_f1"),
+        ("run", "fedavg", *HOSPITALS, "--pos-weight", "balanced", "--client-eval", "--personal", "1",
+         "--metric", "costs.py:cost(miss=5, lower_is_better=true)", "--optimizer", "momentum(0.9)"),
+        ("compare", "fedavg", "prox", *HOSPITALS, "--seeds", "1", "--metric", "auroc", "--client-eval",
+         "--client-test", "0.3", "--sweep", "prox.mu=0.1,1", "--validation", "0.1"),
     ],
-)
+)  # fmt: skip
 def test_the_command_printed_on_a_page_gives_the_same_numbers(args: tuple[str, ...]) -> None:
+    hospitals()
     good(*args, "--out", "first", "--quiet")
     words = printed_command(holdfast.report("first"))
     assert words[:2] == ["holdfast", args[0]]

@@ -247,6 +247,22 @@ def test_a_run_on_nodes_stops_by_their_validation_data():
     assert found.summary["chosen_on"] == "validation"
 
 
+def test_shuffled_test_labels_of_nodes_change_no_weight_and_no_stopping_round():
+    x, y = rows(), targets("", rows())
+
+    def held(shift: int) -> Callable[[int, object], tuple[Any, Any]]:
+        return lambda client, node: (rows(1)[client == OWNERS], (targets("", rows(1))[client == OWNERS] + shift) % 3)
+
+    settings = {"validation": 0.3, "client_eval": True, "rounds": 30, "stop_after": 2, "lr": 2.0}
+    true, wrong = (Grid(x, y, 3, test=held(shift), **settings).run() for shift in (0, 1))
+    assert torch.equal(true.w, wrong.w)
+    assert [r.validation for r in true.history] == [r.validation for r in wrong.history]
+    for name in ("rounds", "best_round", "stopped_early", "chosen_on"):
+        assert true.summary[name] == wrong.summary[name]
+    assert true.summary["stopped_early"]
+    assert [r.clients for r in true.history] != [r.clients for r in wrong.history]
+
+
 # -- scales ----------------------------------------------------------------------------------------------------------
 def test_a_resumed_run_keeps_the_scales_it_was_started_with(tmp_path: Path):
     x = rows()

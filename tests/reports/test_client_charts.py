@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import holdfast
@@ -15,7 +16,9 @@ from holdfast.comparison.single_run import study_of_run
 from holdfast.comparison.stored_run import StoredRun
 from holdfast.reports.charts import BarChart, HeatMap, LineChart
 from holdfast.reports.client_charts import client_charts
+from holdfast.reports.client_tables import clients_by_name, spread_over_clients
 from holdfast.reports.page_sections import sections
+from holdfast.reports.static_charts import draw
 from holdfast.runs.client_table import ClientRow, ClientTable
 
 SETTINGS: dict[str, Any] = {
@@ -52,8 +55,42 @@ def test_several_methods_share_a_map(folder: Path):
     other = replace(study.entries[0], label="other")
     *_, clients = client_charts(replace(study, entries=[study.entries[0], other]))
     assert isinstance(clients, HeatMap)
-    assert clients.rows == ["fedavg", "other"]
-    assert clients.values[0] == clients.values[1]
+    assert clients.columns == ["fedavg", "other"]
+    assert all(mine == theirs for mine, theirs in clients.values)
+    assert sorted(clients.rows) == ["0", "1", "2", "3"]
+
+
+def test_the_page_has_every_client_by_name_and_the_spread(folder: Path, tmp_path: Path):
+    study = study_of_run(folder)
+    table, spread = clients_by_name(study), spread_over_clients(study)
+    assert table is not None
+    assert spread is not None
+    rows = sorted(json.loads((folder / "clients.json").read_text())["rows"], key=lambda row: row["score"])
+    assert table.head == ["fedavg", "Fine-tuned copy", "Test samples"]
+    assert [row.label for row in table.rows] == [row["name"] for row in rows]
+    expected = [[f"{100 * r['score']:.1f} %", f"{100 * r['personal']:.1f} %", str(r["samples"])] for r in rows]
+    assert [[text for text, _ in row.cells] for row in table.rows] == expected
+    variance = float(np.var([100 * r["score"] for r in rows]))
+    assert [text for text, _ in spread.rows[0].cells][2:] == [f"{variance:.3g}", f"{variance**0.5:.3g}"]
+    page = holdfast.report(folder, tmp_path / "page.html").read_text(encoding="utf-8").partition("<script")[0]
+    assert "<details open><summary>Every client by name</summary>" in page
+    other = replace(study.entries[0], label="other")
+    both = clients_by_name(replace(study, entries=[study.entries[0], other]))
+    assert both is not None
+    assert both.head == ["fedavg", "other", "Test samples"]
+
+
+def test_names_of_clients_are_shown_in_full(folder: Path):
+    study = study_of_run(folder)
+    entry = study.entries[0]
+    assert entry.clients is not None
+    name = "General Hospital of Nowhere upon the Sea"
+    clients = [replace(row, name=f"{name} {row.name}") for row in entry.clients.clients]
+    longer = replace(entry, clients=replace(entry.clients, clients=clients))
+    (*_, chart) = client_charts(replace(study, entries=[longer]))
+    figure = draw(chart)
+    shown = [label.get_text().replace("\n", " ") for label in figure.axes[0].get_yticklabels()]
+    assert shown == [row.name for row in clients]
 
 
 def test_many_clients_are_a_histogram(folder: Path):
@@ -82,4 +119,6 @@ def test_a_run_without_such_scores_has_no_section(tmp_path: Path):
     holdfast.run("fedavg", out=tmp_path / "run", **SETTINGS | {"client_eval": False, "rounds": 1})
     study = study_of_run(tmp_path / "run")
     assert client_charts(study) == []
+    assert clients_by_name(study) is None
+    assert spread_over_clients(study) is None
     assert "Clients" not in [section.title for section in sections(study)]

@@ -6,11 +6,14 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from torch import nn
 
 import holdfast
 from helpers.studies import errors, study, typed, write
 from holdfast.comparison.plan import ComparisonRequest, make_plan
+from holdfast.comparison.single_run import study_of_run
 from holdfast.comparison.study_schema import Study
 from holdfast.reports import charts, page_tables, page_text, static_charts
 from holdfast.reports.formatting import wrapped
@@ -131,3 +134,20 @@ def test_a_run_names_the_engine_that_it_got() -> None:
     assert "<th>engine</th><td>vector (default)</td>" in page
     assert "<th>batch</th><td>32 (default)</td>" in page
     assert "<th>normalisation</th><td>published (default)</td>" in page
+
+
+def test_an_early_stop_is_no_unfinished_run(tmp_path: Path) -> None:
+    fed = holdfast.federate(holdfast.load("digits"), clients=4, validation=0.1)
+    result = holdfast.run("fedavg", fed, rounds=9, steps=1, lr=1e-9, model="linear", stop_after=1, out=tmp_path / "run")
+    assert result.summary["rounds"] == 2
+    assert page_text.facts(study_of_run(tmp_path / "run"))[-1] == "stopped early after 2 rounds"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_run_of_objects_from_python_has_no_command() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    fed = holdfast.federate(holdfast.from_arrays(x, (x[:, 0] > 0).astype(int)), "iid", clients=3)
+    holdfast.run("fedavg", fed, nn.Linear(3, 2), rounds=1, steps=1, out="own")
+    page = holdfast.report("own").read_text(encoding="utf-8").partition("<script")[0]
+    assert "Started from Python with its own data (arrays) and model (Linear): no command can repeat it." in page
+    assert "The command that repeats it" not in page

@@ -133,11 +133,12 @@
     const named = chart.series.length > 1 && width >= NARROW;
     const data = shown.map((s) => {
       const texts = s.texts.map((t) => (named ? `${t}  ${plain(s.label)}` : t));
-      return { type: "bar", orientation: "h", y: chart.categories.map(plain), x: s.values.map((v) => v ?? 0), text: texts, meta: s.label,
+      return { type: "bar", orientation: "h", y: chart.categories.map((c) => wrapped(c, width < NARROW ? 16 : 30)), x: s.values.map((v) => v ?? 0), text: texts, meta: s.label,
         textposition: "outside", cliponaxis: false, textfont: { color: css("--ink"), size: 12.5 }, marker: filling(s),
         customdata: s.texts, hovertemplate: `${wrapped(s.label, 40)}<br>%{y}: %{customdata}<extra></extra>` };
     });
-    const height = 30 + chart.categories.length * (10 + 24 * Math.max(1, shown.length));
+    const tall = Math.max(...chart.categories.map((c) => wrap(c, width < NARROW ? 16 : 30).length));
+    const height = 30 + chart.categories.length * (10 + Math.max(17 * tall, 24 * Math.max(1, shown.length)));
     const letters = Math.max(...shown.flatMap((s) => s.texts.map((t) => t.length + (named ? s.label.length + 2 : 0))), 4);
     const room = Math.min(0.8, (letters * 7.2 + 10) / Math.max(120, width - 60));
     return { data, layout: { ...layout(height, { l: 10, r: 8, t: 6, b: 8 }), barmode: "group", bargap: 0.16, bargroupgap: 0.1, hovermode: "closest",
@@ -152,14 +153,15 @@
     const high = counted ? Math.max(1, ...all, (6 * all.reduce((a, b) => a + b, 0)) / all.length) : Math.max(...all);
     const [zmin, zmax] = counted ? [0, Math.sqrt(high)] : [Math.min(...all), high];
     const cell = (width - 90) / chart.columns.length;
-    const format = (v) => (v === null || (counted && v === 0) ? "" : chart.percent ? (100 * v).toFixed(0) : v.toFixed(0));
-    const written = cell >= 19;
+    const format = (v) => (v === null || (counted && v === 0) ? "" : chart.percent ? (100 * v).toFixed(0) : counted ? v.toFixed(0) : String(Number(v.toPrecision(3))));
+    const written = cell >= (counted || chart.percent ? 19 : 32);
     const scale = [0, 1, 2, 3, 4].map((i) => [i / 4, css(`--heat${i}`)]);
     const what = chart.percent ? "%{customdata:.1%}" : counted ? "%{customdata:.0f} samples" : "%{customdata:.2f}";
     const where = chart.down ? `${chart.down} %{y}, ${chart.across} %{x}` : `%{y}, ${chart.across} %{x}`;
     const most = width < NARROW ? 14 : 30, lines = Math.max(...chart.rows.map((r) => wrap(r, most).length));
     const across = chart.columns.some((c) => c.length > 9) ? 14 : 9;
-    const height = 50 + Math.min(560 * lines, Math.max(24, 17 * lines, Math.min(34, 480 / chart.rows.length)) * chart.rows.length);
+    const below = Math.max(...chart.columns.map((c) => wrap(c, across).length)) - 1;
+    const height = 50 + 17 * below + Math.min(560 * lines, Math.max(24, 17 * lines, Math.min(34, 480 / chart.rows.length)) * chart.rows.length);
     const gap = cell > 14 ? 2 : 0;
     return { data: [{ type: "heatmap", z: chart.values.map((row) => row.map(root)), customdata: chart.values, zmin, zmax, colorscale: scale,
         x: chart.columns.map((_, i) => i), y: chart.rows.map((_, i) => i), text: chart.values.map((row) => row.map(format)), texttemplate: written ? "%{text}" : "",
