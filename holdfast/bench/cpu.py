@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast.bench import short_runs
 from holdfast.bench.baseline_process import BaselineProcess
 from holdfast.bench.hardware_limit import StepWork, least_time
 from holdfast.bench.peers import compare
@@ -29,6 +30,7 @@ def rows() -> Iterator[Timing]:
     fed = images((1, 28, 28), 600, 100)
     for model, times, ways in CASES:
         yield from case(model, times, ways, fed)
+    yield from short_runs.rows(fed)
 
 
 def case(model: str, times: int, ways: dict[str, dict[str, Any]], fed: Federation) -> Iterator[Timing]:

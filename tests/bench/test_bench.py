@@ -10,7 +10,7 @@ import pytest
 
 from helpers.commands import good, refused
 from helpers.places import ROOT
-from holdfast.bench import cpu, disk, hardware_limit, scaling, startup, suites
+from holdfast.bench import cpu, disk, hardware_limit, scaling, short_runs, startup, suites
 from holdfast.bench.baseline_process import BaselineProcess
 from holdfast.bench.timing import Timing
 from holdfast.bench.workload import fastest, images, plain_round
@@ -102,6 +102,12 @@ def test_a_case_measures_both(monkeypatch: pytest.MonkeyPatch):
     assert row.base > 0
     assert row.ours > 0
     assert "GFLOP" in row.note
+
+
+def test_short_runs_are_measured_against_plain_pytorch():
+    both = list(short_runs.rows(images((1, 8, 8), 20, 12), models=("linear",), rounds=2, times=1))
+    assert [row.what for row in both] == ["linear, a round", "linear, in all"]
+    assert all(row.base is not None and row.base > 0 and row.ours > 0 for row in both)
 
 
 def test_plain_pytorch_trains_every_client_for_an_epoch(monkeypatch: pytest.MonkeyPatch):
