@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -59,14 +60,14 @@ def network() -> nn.Module:
 def augmented(x: Tensor) -> Tensor:
     """Return a random crop of every image after padding by reflection, mirrored half of the time."""
     n, padded = len(x), F.pad(x, (4,) * 4, mode="reflect")
-    top, left = torch.randint(0, 9, (2, n, 1))
-    rows = (top + torch.arange(32))[:, None, :, None]
-    columns = (left + torch.arange(32))[:, None, None, :]
+    top, left = torch.randint(0, 9, (n,)), torch.randint(0, 9, (n,))
+    rows = (top[:, None] + torch.arange(32))[:, None, :, None]
+    columns = (left[:, None] + torch.arange(32))[:, None, None, :]
     x = padded[torch.arange(n)[:, None, None, None], torch.arange(3)[None, :, None, None], rows, columns]
-    return torch.where(torch.rand(n, 1, 1, 1) < 0.5, x.flip(3), x)
+    return torch.where((torch.rand(n) < 0.5)[:, None, None, None], x.flip(3), x)
 
 
-def copied(vectors: Vectors) -> Vectors:
+def copied(vectors: Iterable[Tensor]) -> Vectors:
     """Return a copy."""
     return [v.detach().clone() for v in vectors]
 
@@ -76,50 +77,54 @@ def length(vectors: Vectors) -> float:
     return math.sqrt(sum(float((v**2).sum()) for v in vectors))
 
 
-def local_steps(model: nn.Module, x: Tensor, y: Tensor, correction: Vectors, inside: bool) -> int:
-    """Train the model on a client's data and return the number of steps."""
+def local_steps(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], correction: Vectors, inside: bool) -> int:
+    """Train the model on a client's batches and return the number of steps."""
     weights, steps = list(model.parameters()), 0
     m = [torch.zeros_like(w) for w in weights]
-    for _ in range(EPOCHS):
-        for rows in torch.randperm(len(y)).split(BATCH):
-            gradients = torch.autograd.grad(F.cross_entropy(model(augmented(x[rows])), y[rows]), weights)
-            steps += 1
-            with torch.no_grad():
-                for w, mean, g, k in zip(weights, m, gradients, correction, strict=True):
-                    mean.mul_(MOMENTUM).add_(g + DECAY * w + (k if inside else 0))
-                    w.sub_(RATE * (mean if inside else mean + k))
+    for x, y in batches:
+        gradients = torch.autograd.grad(F.cross_entropy(model(augmented(x)), y), weights)
+        steps += 1
+        with torch.no_grad():
+            for w, mean, g, k in zip(weights, m, gradients, correction, strict=True):
+                mean.mul_(MOMENTUM).add_(g + DECAY * w + (k if inside else 0))
+                w.sub_(RATE * (mean if inside else mean + k))
     return steps
 
 
 def main() -> None:
     """Run the rounds."""
     given = arguments()
+    torch.set_num_threads(1)
     torch.manual_seed(given.seed)
+    draw = np.random.RandomState(given.seed)
     data = load("cifar10(normalise=off)")
     x, test_x = data.x.float() / 255, data.test_x.float() / 255
-    clients = torch.from_numpy(np.random.RandomState(given.seed).permutation(len(data.y))).chunk(CLIENTS)
+    clients = np.array_split(draw.permutation(len(data.y)), CLIENTS)
     model = network()
     weights = list(model.parameters())
-    w0, first = copied(weights), [v if given.controls == "random" else 0 * v for v in copied([*network().parameters()])]
+    w0 = copied(weights)
+    first = [v if given.controls == "random" else 0 * v for v in copied(network().parameters())]
     c, kept = copied(first), {}
     for round in range(1, given.rounds + 1):
-        cohort = torch.randperm(CLIENTS)[:COHORT].tolist()
         mean, change, gap = [0 * w for w in w0], [0 * w for w in w0], 0.0
-        for i in cohort:
+        for i in draw.permutation(CLIENTS)[:COHORT]:
             own = kept.get(i, first)
             correction = [a - b for a, b in zip(c, own, strict=True)]
             gap += length(correction) / COHORT
             nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(w0), weights)
-            steps = local_steps(model, x[clients[i]], data.y[clients[i]], correction, given.inside)
+            passes = (torch.from_numpy(draw.permutation(clients[i])).split(BATCH) for _ in range(EPOCHS))
+            batches = ((x[rows], data.y[rows]) for one in passes for rows in one)
+            steps = local_steps(model, batches, correction, given.inside)
             local = copied(weights)
             kept[i] = [o - k + (a - b) / (steps * RATE) for o, k, a, b in zip(own, c, w0, local, strict=True)]
             mean = [a + b / COHORT for a, b in zip(mean, local, strict=True)]
             change = [a + new - old for a, new, old in zip(change, kept[i], own, strict=True)]
         shown = f"|c| {length(c):.3g}  |c - c_i| {gap:.3g}"
-        w0, c = mean, [a + b / (CLIENTS if given.divisor == "all" else COHORT) for a, b in zip(c, change, strict=True)]
+        divisor = CLIENTS if given.divisor == "all" else COHORT
+        w0, c = mean, [a + b / divisor for a, b in zip(c, change, strict=True)]
         nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(w0), weights)
         with torch.no_grad():
-            right = torch.cat([model(images).argmax(1) for images in test_x.split(1000)]) == data.test_y
+            right = torch.cat([model(images).argmax(1) for images in test_x.split(2000)]) == data.test_y
         print(f"{round:3d}  {float(right.float().mean()):.4f}  |w| {length(w0):.3g}  {shown}", flush=True)
 
 

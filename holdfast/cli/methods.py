@@ -95,7 +95,7 @@ def page(entry: MethodEntry) -> dict[str, Any]:
             {
                 "name": part.name,
                 "text": reflow(inspect.cleandoc(part.__doc__ or "")),
-                "hooks": list(part.hooks()),
+                "hooks": [hook for hook in part.hooks() if part.fills(hook)],
                 "parameters": parameters(part),
                 "cannot_be_summed_with": excluded(part),
                 "must_come_after": preceding(part),

@@ -55,9 +55,9 @@ class Fnr(Part):
     weight: float = param(0.01, "lambda: strength of J", low=0)
     epochs: int = param(5, "E_re: passes over the public data", low=1)
     mode: str = param("gradient", "whether J has a gradient", choices=("gradient", "published"))
+    allow_test_leak: bool = param(False, "admit the test data as public data; the run is marked as leaking")
     batch: int | None = param(None, "public samples per step of the refinement; none: as in local training", low=1)
     shuffled: bool = param(True, "take the public samples in a new order in every pass")
-    allow_test_leak: bool = param(False, "admit the test data as public data; the run is marked as leaking")
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -91,8 +91,12 @@ class Fnr(Part):
 
     def trips(self) -> tuple[Trip, ...]:
         refine = FeatureNorms(self.weight, self.mode)
-        how = {"epochs": self.epochs, "batch": self.batch, "shuffled": self.shuffled}
-        return (Trip((refine,), self.weakest, self.reference, self.stored, public=True, **how),)
+        return (
+            Trip(
+                sum=(refine,), who=self.weakest, message=self.reference, state=self.stored, epochs=self.epochs,
+                public=True, batch=self.batch, shuffled=self.shuffled,
+            ),
+        )  # fmt: skip
 
     def weakest(self, r: Round) -> Tensor:
         """Return the rows of the least accurate clients; ties go to the smaller id (rows are sorted by id)."""

@@ -23,7 +23,6 @@ class ProbabilityLoss(Part):
 
     name = "probability-loss"
     paper = "Ghosh et al. 2017, Robust Loss Functions under Label Noise for Deep Neural Networks"
-    group = "baseline"
     summary = "Trains on probabilities, not their logs"
 
     @property

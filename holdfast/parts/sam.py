@@ -33,7 +33,7 @@ class Sam(Part):
 
     rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0)
     adaptive: bool = param(False, "scale the neighbourhood with the size of each weight (ASAM)")
-    eta: float = param(0.01, "adaptive: added to |w|, so that weights of zero are perturbed too", low=0)
+    eta: float = param(0.01, "adaptive: added to the size of a weight, so that zeros are perturbed too", low=0)
 
     def gradient(self, c: Client, grad_fn: Callable[[Tensor], Gradient], w: Tensor) -> Gradient:
         g, loss = grad_fn(w)

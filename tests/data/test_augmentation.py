@@ -237,6 +237,26 @@ def test_clients_augment_public_data_like_their_own_unless_it_is_set_separately(
     assert not torch.allclose(only_public, plain)
 
 
+def test_without_augmentation_of_public_data_a_trip_sees_it_exactly_as_it_is():
+    """Flipping every private image beforehand, and nothing in training, is the same run."""
+    fed = public_federation(augment="flip(1)", augment_public="none")
+    x = fed.data.x.clone()
+    private = torch.from_numpy(fed.deal.index)
+    x[private] = x[private].flip(3)
+    flipped = federate(replace(fed.data, x=x), "iid", clients=4, public=0.3)
+    assert torch.equal(flipped.public, fed.public)
+    settings = {"rounds": 2, "cohort": 4, "epochs": 1, "batch": 4, "precision": "fp64", "device": "cpu"}
+    for method in ("fnr(epochs=1)", "fnr(epochs=2, batch=3, shuffled=false)", "finetune(1)"):
+        one, other = (holdfast.run(method, f, network(f.shape), engine="loop", **settings).w for f in (fed, flipped))
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+    assert not torch.allclose(
+        other,
+        holdfast.run(
+            "finetune(1)", public_federation(augment="flip(1)"), network(fed.shape), engine="loop", **settings
+        ).w,
+    )
+
+
 def test_the_server_sees_public_data_augmented_only_if_that_is_set():
     plain = [batch.x for batch in public_federation().public_batches(5)]
     for how in ({"augment": "flip"}, {"augment": "flip", "augment_public": "none"}):

@@ -24,7 +24,7 @@ def federation() -> holdfast.Federation:
     return holdfast.federate(data, "given", clients=2)
 
 
-@pytest.mark.parametrize("name", ON_NUMBERS)
+@pytest.mark.parametrize("name", [*ON_NUMBERS, "vgg9(dropout=true)", "mlp(width=25, depth=1, dropout=0.5)"])
 def test_a_step_is_the_same_in_both_engines(name):
     start = make(SMALL.get(name, name), SHAPE, CLASSES)
     settings = {"rounds": 1, "cohort": 2, "steps": 1, "batch": 2, "lr": 0.01, "precision": "fp64", "device": "cpu"}

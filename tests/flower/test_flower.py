@@ -20,7 +20,7 @@ from holdfast.method.config import Config
 from holdfast.method.part import parts
 from holdfast.method.recipes import RECIPES
 
-PUBLIC = ("fnr", "feddf")
+PUBLIC = ("fnr", "feddf", "finetune")
 
 METHODS = {
     "fedavg": {},
@@ -30,7 +30,8 @@ METHODS = {
     "fedagg": {},
     "fedlc(0.5)": {"class_weights": "balanced", "metric": "macro_f1"},
     "fedagg(mode=fixed_point, sweeps=1)": {"rounds": 1},
-    "fnr(epochs=2)": {"public": 0.05},
+    "fnr(epochs=2, batch=7, shuffled=false)": {"public": 0.05},
+    "finetune(1, at=server)": {"public": 0.05},
     "fedmrur": {},
     "moon+ccvr": {},
     "nova+fedbug(0.4)+momentum(0.5, keep=true)": {"lr": 0.02},

@@ -38,7 +38,7 @@ def test_niid_bench_settings() -> None:
         reflected = "crop(4, padding=reflect)+flip(0.5)"
         assert s["augment"] == (reflected if s["data"].startswith("cifar10") else False)  # utils.py
         assert t["measure"] == ("best" if t["id"] == "flower" else "final")
-        if "Dir(0.5)" in r["name"]:
+        if r["name"].removeprefix("CIFAR-10, ").removeprefix("MNIST, ") == "Dir(0.5)":
             assert s["split"] == "dirichlet(0.5, capped=true, least=10)"
     splits = {r["name"]: settings("niid-bench", "10-clients", r["name"])["split"] for r in t_rows("10-clients")}
     assert splits["feature noise 0.1"] == "noise(0.1, spread=ramp-from-clean)"  # noise / (n_parties - 1) * net_id

@@ -27,7 +27,7 @@ class Dirichlet(LabelSplit):
     ``capped`` (NIID-Bench's published code): class by class, a client that already holds N/n samples or more is left
     out of the draw, and its share goes to the others. ``least``, as there, draws the whole split again until every
     client has that many samples; NIID-Bench has ``dirichlet(0.5, capped=true, least=10)``. Unlike ``min_size``, it
-    moves no samples.
+    moves no samples. In a sum with ``quantity``, sizes are those of ``quantity``.
 
     ``balanced`` (the published code of FedDyn and FedBug): all sizes are equal to within one sample. Each client draws
     its label mix ``q_i ~ Dir_C(alpha)`` and is filled from it, until classes run out (see ``fill_clients``).
@@ -54,7 +54,7 @@ class Dirichlet(LabelSplit):
 
     @property
     def smallest_client(self) -> int:
-        return max(self.min_size, self.least)
+        return self.min_size
 
     def plan(self, counts: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
         if self.capped or self.least:
