@@ -148,7 +148,9 @@ def open_row(gap: float | str) -> str:
     """Return why the baseline of a row leaves its tests open; empty if it does not, or if none is printed."""
     if isinstance(gap, float):
         return NOT_REACHED if gap > NEAR else ""
-    return gap if gap in (NOT_RUN, UNKNOWN_DATA, NOT_REACHED) else ""
+    if gap == NOT_RUN:
+        return CELLS_NOT_RUN
+    return gap if gap in (UNKNOWN_DATA, NOT_REACHED) else ""
 
 
 def against_all(e: Expectation, mine: CellRecord, others: Sequence[CellRecord]) -> list[str]:
