@@ -22,9 +22,9 @@ class Sam(Part):
 
     ``adaptive`` is ASAM (Kwon et al. 2021, Eq. 8), whose neighbourhood scales with the weights:
 
-        g = gradient(w + rho * T^2 g0 / ||T g0||),   T = |w| + eta
+        g = gradient(w + rho * T^2 g0 / ||T g0||),   T = |w| + offset
 
-    A usual radius is then ten times as large. ``eta=0`` is the same without the paper's eta.
+    A usual radius is then ten times as large. ``offset`` is the paper's eta; 0 leaves it out.
     """
 
     name = "sam"
@@ -33,13 +33,13 @@ class Sam(Part):
 
     rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0)
     adaptive: bool = param(False, "scale the neighbourhood with the size of each weight (ASAM)")
-    eta: float = param(0.01, "adaptive: added to the size of a weight, so that zeros are perturbed too", low=0)
+    offset: float = param(0.01, "adaptive: added to the size of a weight, so that zeros are perturbed too", low=0)
 
     def gradient(self, c: Client, grad_fn: Callable[[Tensor], Gradient], w: Tensor) -> Gradient:
         g, loss = grad_fn(w)
         uphill = g
         if self.adaptive:
-            T = w.abs() + self.eta
+            T = w.abs() + self.offset
             g = T * g
             uphill = T * g
         length = torch.linalg.vector_norm(g).clamp(min=torch.finfo(g.dtype).tiny)

@@ -81,4 +81,5 @@ def unfrozen(c: Client, v: Tensor) -> Tensor:
 
 def with_length(length: float, v: Tensor) -> Tensor:
     """Scale a vector to a length; one of zeros stays as it is."""
-    return length * (v / torch.linalg.vector_norm(v).clamp(min=torch.finfo(v.dtype).tiny))
+    scaled: Tensor = v / torch.linalg.vector_norm(v).clamp(min=torch.finfo(v.dtype).tiny)
+    return length * scaled

@@ -21,7 +21,7 @@ every_engine = pytest.mark.parametrize("engine", ENGINES)
 
 CASES = {
     "fedsam(0.5, adaptive=true)": (ref.asam, {"rho": 0.5, "eta": 0.01}),
-    "sam(0.5, adaptive=true, eta=0)": (ref.asam, {"rho": 0.5, "eta": 0.0}),
+    "sam(0.5, adaptive=true, offset=0)": (ref.asam, {"rho": 0.5, "eta": 0.0}),
     "fedbug(0.7)+sam(0.5, adaptive=true)": (ref.fedbug_asam, {"percent": 70, "rho": 0.5, "eta": 0.01}),
     "fedgamma": (ref.fedgamma, {"rho": 0.1}),
     "fedgamma(rho=0.3)": (ref.fedgamma, {"rho": 0.3}),
@@ -52,7 +52,7 @@ def test_agrees_with_the_equations(method, engine):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("fedsam(0.5, adaptive=true)", "sam(0.5, adaptive=true, eta=0)"),
+        ("fedsam(0.5, adaptive=true)", "sam(0.5, adaptive=true, offset=0)"),
         ("fedsmoo(0.3, rho=0.2)", "fedsmoo(0.3, rho=0.2, dual=last)"),
         ("fedcm(0.3)+normalized", "fedcm(0.3)+normalized(at=step)"),
     ],
@@ -75,16 +75,16 @@ def test_the_references_are_not_what_they_are_built_on():
 @every_engine
 def test_adaptive_sam_by_hand(engine):
     # From 2 towards 8: g0 = -6 and T = 2, T^2 g0/||T g0|| = -2. The gradient at 2 - 0.5 * 2 = 1 is -7; lr 1/2.
-    ran = quadratic(Sam(0.5, adaptive=True, eta=0.0), (8.0, 1), start=2.0, engine=engine)
+    ran = quadratic(Sam(0.5, adaptive=True, offset=0.0), (8.0, 1), start=2.0, engine=engine)
     assert ran.after[1]["w"].item() == 2 + 3.5
-    # With eta = 1, T = 3: the gradient at 2 - 1.5 is -7.5.
-    ran = quadratic(Sam(0.5, adaptive=True, eta=1.0), (8.0, 1), start=2.0, engine=engine)
+    # With offset 1, T = 3: the gradient at 2 - 1.5 is -7.5.
+    ran = quadratic(Sam(0.5, adaptive=True, offset=1.0), (8.0, 1), start=2.0, engine=engine)
     assert ran.after[1]["w"].item() == 2 + 3.75
 
 
 @every_engine
-def test_without_weights_and_eta_nothing_is_perturbed(engine):
-    ran = quadratic(Sam(0.5, adaptive=True, eta=0.0), (8.0, 1), engine=engine)
+def test_without_weights_and_offset_nothing_is_perturbed(engine):
+    ran = quadratic(Sam(0.5, adaptive=True, offset=0.0), (8.0, 1), engine=engine)
     assert ran.after[1]["w"].item() == 4  # the plain step from 0
 
 
@@ -135,8 +135,8 @@ def test_recipes_pass_their_parameters_on():
     assert Method.parse("fedgamma") == Method.parse("scaffold+sam(0.1)")
     assert Method.parse("fedsmoo(0.3, rho=0.2)") == Method.parse("feddyn(0.3)+smoo(0.2)")
     for recipe in ("fedsam", "mofedsam", "fedspeed", "fedgamma", "fedmrur"):
-        sam = next(p for p in Method.parse(f"{recipe}(rho=0.5, adaptive=true, eta=0)").parts if p.name == "sam")
-        assert (sam.rho, sam.adaptive, sam.eta) == (0.5, True, 0.0)
+        sam = next(p for p in Method.parse(f"{recipe}(rho=0.5, adaptive=true, offset=0)").parts if p.name == "sam")
+        assert (sam.rho, sam.adaptive, sam.offset) == (0.5, True, 0.0)
     assert Method.parse("fedmrur(at=step)").parts[-1] == Normalized("step")
 
 
@@ -165,7 +165,7 @@ def test_what_a_part_fills_follows_its_parameters():
         ("sam+smoo", "sam and smoo cannot be summed: both decide where the gradient is taken; keep one of them"),
         ("fedsmoo+feddyn", "feddyn appears twice in the sum: keep one of them"),
         ("sam(-1)", "sam: rho must be a number of at least 0, not -1"),
-        ("sam(eta=-1)", "sam: eta must be a number of at least 0, not -1"),
+        ("sam(offset=-1)", "sam: offset must be a number of at least 0, not -1"),
         ("sam(adaptive=2)", "sam: adaptive must be true or false, not 2"),
         ("smoo(dual=first)", "smoo: dual must be one of whole, last, not first"),
         ("normalized(at=once)", "normalized: at must be one of update, step, not once"),
