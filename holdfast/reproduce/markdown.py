@@ -105,8 +105,8 @@ def table_markdown(t: TableRecord) -> str:
     head = ["row", "column", "method", f"published{unit}", ours_title(t), "difference"]
     parts = [markdown_table(head, lines)] if lines else []
     parts += [text for text in (escaped_markdown(rest(t)), "\n".join(notes)) if text]
-    ran = {name for row in t.rows for name, c in zip(t.columns, row.cells, strict=True) if c.ran}
-    parts += [escaped_markdown(f"Control {name}: {why}.") for name, why in t.controls.items() if name in ran]
+    shown_columns = {name for row in t.rows for name, c in zip(t.columns, row.cells, strict=True) if c.ran}
+    parts += [escaped_markdown(f"Control {name}: {why}.") for name, why in t.controls.items() if name in shown_columns]
     parts += [EXPLODED] * any(c.exploded for c in t.cells) + [LEAK] * any(c.leaks for c in t.cells)
     return "\n\n".join(parts)
 

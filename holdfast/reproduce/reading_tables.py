@@ -117,10 +117,14 @@ def attribution_text(a: Attribution) -> list[str]:
     rows = [[name, points(step, unit)] for name, step in a.steps.items()]
     rows.append(["all together", points(a.whole, unit)])
     each = ", ".join(baselines(a.plain))
+    known = (
+        [] if a.means is None else ["Printed: {:g}; the plain reading: {:.4g}; all together: {:.4g}.".format(*a.means)]
+    )
     return [
         markdown_table(["choice", "points"], rows),
         f"Each line changes the plain reading by this choice alone; measured on {each}, on average over the rows that "
         f"both have run, with the 95% interval over seeds. Fewer than {SEEDS} seeds decide nothing.",
+        *known,
     ]
 
 

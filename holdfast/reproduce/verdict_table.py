@@ -22,11 +22,17 @@ def verdict_table(tables: Sequence[TableRecord]) -> str:
     rows = []
     for t in claims(tables):
         first, second = verdicts(tables, t)
-        rows.append([f"{t.paper}, {t.table}", t.claim, *verdict_cells(tables, t, first, {})])
+        rows.append([label(t), t.claim, *verdict_cells(tables, t, first, {})])
         if second:
             line = verdict_cells(tables, t, second, swapped(t))
-            rows.append([f"{t.paper}, {t.table}, our variant", "the same", *line])
+            rows.append([f"{label(t)}, our variant", "the same", *line])
     return markdown_table(HEADINGS, rows)
+
+
+def label(t: TableRecord) -> str:
+    """Return the name of a table, with its scale and changed settings if these are not the paper's."""
+    scale = [] if t.scale == "full" else [f"{t.scale} scale"]
+    return ", ".join([t.paper, t.table, *scale, *(f"{k} = {v}" for k, v in t.changed.items())])
 
 
 def verdict_sections(tables: Sequence[TableRecord]) -> list[str]:

@@ -109,6 +109,9 @@ def test_what_a_choice_is_worth_is_shown() -> None:
     assert name == "as the code"
     assert [line.split(" | ")[0] for line in text.splitlines()[2:]] == ["| choice 0", "| choice 1", "| all together"]
     assert "| choice 1 | not run |" in text
+    assert attribution_text(attributions([plain, whole, alone], plain)[0])[-1] == (
+        "Printed: 50; the plain reading: 41; all together: 50.33."
+    )
     assert "| all together | +9.33 [+7.90, +10.77] (3 seeds) |" in text
     assert attributions([plain, whole], plain) == [], "no choice was run by itself"
 
