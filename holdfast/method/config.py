@@ -90,10 +90,11 @@ class Config(Named):
         low=1,
         ranges=True,
         roles=("setup",),
+        search=(1, 20, "log"),
     )
     steps: int | None = param(None, "instead of --epochs: local steps per round", low=1)
-    batch: int = param(32, "samples per local step", low=1, roles=("setup",))
-    lr: float = param(0.1, "local learning rate", above=0, roles=("setup",))
+    batch: int = param(32, "samples per local step", low=1, roles=("setup",), search=(8, 128, "log"))
+    lr: float = param(0.1, "local learning rate", above=0, roles=("setup",), search=(1e-3, 1, "log"))
     lr_decay: float = param(
         1.0, "short for --lr-schedule exponential(X): factor on the learning rate after every round", above=0, high=1
     )

@@ -29,7 +29,7 @@ class FedExP(Part):
     summary = "Lengthens the server step on disagreement"
     uniform = True
 
-    eps: float = param(1e-3, "keeps the step finite when the deltas cancel", above=0)
+    eps: float = param(1e-3, "keeps the step finite when the deltas cancel", above=0, search=(1e-4, 1, "log"))
 
     def init_server(self, w: Tensor, N: int) -> Tensors:
         return {"last": w.clone()}

@@ -25,7 +25,7 @@ class Sam(Part):
     paper = "Qu et al. 2022, Generalized Federated Learning via Sharpness Aware Minimization"
     summary = "Takes gradients where the loss is highest"
 
-    rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0)
+    rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0, search=(5e-3, 0.5, "log"))
 
     def gradient(self, c: Client, grad_fn: Callable[[Tensor], Gradient], w: Tensor) -> Gradient:
         g, loss = grad_fn(w)
