@@ -63,8 +63,8 @@ def param(
         ranges: Whether a whole number may also be a range, such as ``2-5``.
         words: For a switch that may also be a text: the texts that mean false and true.
         renamed: Words of earlier versions, with those of today.
-        search: The range over which ``holdfast tune`` searches a number, such as ``(1e-4, 1, "log")``; or the reason why
-            it does not.
+        search: The range over which ``holdfast tune`` searches a number, such as ``(1e-4, 1, "log")``, or the reason
+            why it does not.
 
     Returns:
         A dataclass field.
