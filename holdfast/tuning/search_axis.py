@@ -80,6 +80,15 @@ class SearchAxis:
         low, high = (math.log(v) if self.log else v for v in self.ends)
         return ((math.log(value) if self.log else value) - low) / (high - low)
 
+    def value_at(self, place: float) -> float:
+        """Return the number at a place of the range.
+
+        >>> SearchAxis("lr", 0.1, 0.01, 1.0, log=True).value_at(0.5)
+        0.1
+        """
+        low, high = self.ends
+        return low * (high / low) ** place if self.log else low + (high - low) * place
+
     def grid(self, points: int) -> list[Any]:
         """Return values at even distances on the scale, both ends among them; a list of values as it is.
 
@@ -88,9 +97,7 @@ class SearchAxis:
         """
         if self.values is not None:
             return list(self.values)
-        low, high = (math.log(v) if self.log else v for v in self.ends)
-        steps = [low + (high - low) * i / (points - 1) for i in range(points)]
-        found = [math.exp(v) if self.log else v for v in steps]
+        found = [self.value_at(i / (points - 1)) for i in range(points)]
         return list(dict.fromkeys(round(v) if self.whole else self.shortened(v) for v in found))
 
     def at_edge(self, value: Any) -> bool:

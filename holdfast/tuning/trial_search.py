@@ -71,7 +71,7 @@ class TrialSearch:
 
     def best(self) -> dict[str, int]:
         """Return the number of the best trial of every method; none for one whose trials have all diverged."""
-        found = {}
+        found: dict[str, int] = {}
         for method in self.plan.spaces:
             numbers = range(len(self.store.tried(method)))
             ranked = best(numbers, self.plan.rungs[-1], partial(self._score, method), self.metric)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SHADES = ("#c4cdd2", "#6fb1d0", "#0072b2")  # of trials that stopped at the first rung, at a later one, at the end
 BEST, INK, GRID = "#d55e00", "#1c2429", "#e4e8ea"
 WIDTH, HEIGHT = 2.6, 2.3  # inches of a panel
+MARGIN = 0.06  # share of a range that is shown beyond its ends
 STYLE: dict[Any, Any] = {"font.family": "sans-serif", "font.size": 8, "text.color": INK, "text.parse_math": False}
 
 
@@ -66,16 +67,20 @@ def panel(ax: Axes, study: TuneStudy, entry: TunedEntry, axis: SearchAxis) -> No
             names.index(value_to_text(axis.name, trial.values[axis.name])) if names else trial.values[axis.name]
         )
 
+    def draw(trials: list[TrialRecord], label: str, **look: Any) -> None:
+        shown = [(place(t), unit * t.last_score) for t in trials if t.last_score is not None]
+        ax.scatter([x for x, _ in shown], [y for _, y in shown], label=label, **look)
+
     for at, rung in enumerate(study.plan.rungs):
-        shown = [
-            (place(t), unit * t.last_score) for t in entry.trials if t.last_rung == rung and t.last_score is not None
-        ]
         shade = SHADES[-1] if rung == study.plan.rungs[-1] else SHADES[min(at, 1)]
-        ax.scatter(*zip(*shown, strict=True) if shown else ([], []), s=22, color=shade, label=f"after round {rung}")
-    chosen = [t for t in entry.trials if t.number == entry.trial]
-    best = [(place(t), unit * t.last_score) for t in chosen if t.last_score is not None]
-    ax.scatter(*zip(*best, strict=True) if best else ([], []), s=110, marker="*", color=BEST, zorder=3, label="best")
+        draw([t for t in entry.trials if t.last_rung == rung], f"after round {rung}", s=22, color=shade)
+    draw([t for t in entry.trials if t.number == entry.trial], "best", s=110, marker="*", color=BEST, zorder=3)
     if names:
         ax.set_xticks(range(len(names)), names)
-    elif axis.log:
+        return
+    if axis.log:
         ax.set_xscale("log")
+    ax.minorticks_off()
+    ticks = [axis.value_at(share) for share in (0.0, 0.5, 1.0)]
+    ax.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
+    ax.set_xlim(axis.value_at(-MARGIN), axis.value_at(1 + MARGIN))

@@ -11,7 +11,7 @@ from holdfast.comparison.plan import flags
 from holdfast.comparison.result import made
 from holdfast.comparison.stats import paired, spread, verdict
 from holdfast.comparison.stored_run import StoredRun, read_run
-from holdfast.comparison.study_schema import Spread
+from holdfast.comparison.study_schema import MetricFacts, Spread
 from holdfast.tuning.importance import importance
 from holdfast.tuning.search_axis import SearchAxis
 from holdfast.tuning.trial_search import TrialSearch
@@ -58,7 +58,7 @@ def tuned_entry(search: TrialSearch, method: str, best: int | None, scores: dict
     point, test = tried[best].point, scores[method]
     first = next(iter(plan.spaces))
     compared = paired(test.values, scores[first].values, first) if method != first and first in scores else None
-    low, high = mean_interval(test)
+    low, high = mean_interval(test, search.metric)
     return TunedEntry(
         method=method,
         tuned=text_with_values(method, point),
@@ -95,10 +95,12 @@ def final_runs(plan: TunePlan, method: str, out: Path) -> list[StoredRun]:
     return [read_run(folder, seed) for folder, seed in zip(folders, plan.finals.seeds, strict=True)]
 
 
-def mean_interval(scores: Spread) -> tuple[float | None, float | None]:
-    """Return the 95% t interval of a mean over seeds: that of the difference to 0."""
+def mean_interval(scores: Spread, metric: MetricFacts) -> tuple[float | None, float | None]:
+    """Return the 95% t interval of a mean over seeds: that of the difference to 0; shares stay from 0 to 1."""
     found = paired(scores.values, [0.0] * len(scores.values))
-    return (None, None) if found is None else (found.low, found.high)
+    if found is None or found.low is None or found.high is None:
+        return None, None
+    return (max(0.0, found.low), min(1.0, found.high)) if metric.percent else (found.low, found.high)
 
 
 def edge_texts(axes: Sequence[SearchAxis], point: dict[str, object]) -> list[str]:

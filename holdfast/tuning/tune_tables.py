@@ -38,7 +38,8 @@ def scores_table(study: TuneStudy) -> TextTable:
         compared = [text.difference(d.mean), text.interval(d), e.verdict or NONE] if d else [NONE] * 3
         rows.append(row + (compared if several else []))
     seeds = study.plan.seeds
-    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    between = " and " if len(seeds) == 2 else " to "
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]}{between}{seeds[-1]}"
     direction = "" if metric.higher_is_better else " (lower is better)"
     spare = ("validation" + sign, "its 95% interval")
     return TextTable(f"Test {metric.spoken} of the best setting, {which}{direction}", head, rows, spare=spare)
