@@ -40,7 +40,7 @@ class TuneRequest:
         trials: Settings to try for every method.
         budget: In place of trials: rounds that the search of every method may take.
         sampler: What proposes the settings.
-        factor: Of so many trials at a rung, one continues; 1: all run to the end.
+        reduction: Of so many trials at a rung, one continues; 1: all run to the end.
         seeds: How many fresh seeds judge the best setting.
         first_seed: The seed of the search; the fresh ones follow it.
         jobs: How many processes share the work.
@@ -54,7 +54,7 @@ class TuneRequest:
     trials: int | None = None
     budget: int | None = None
     sampler: str = SAMPLERS[0]
-    factor: int = FACTOR
+    reduction: int = FACTOR
     seeds: int = 5
     first_seed: int = 0
     jobs: int = 1
@@ -212,9 +212,9 @@ def make_tune_plan(request: TuneRequest, data: DataSet | None = None) -> TunePla
     spaces = {
         text: space_of(text, method, finals.config, request.settings, request.search) for text, method in finals.methods
     }
-    rungs = rungs_of(finals.config.rounds, request.factor, finals.config.eval_every)
+    rungs = rungs_of(finals.config.rounds, request.reduction, finals.config.eval_every)
     plan = TunePlan(
-        finals, spaces, trials_of(request, rungs), rungs, request.factor, request.sampler, request.first_seed
+        finals, spaces, trials_of(request, rungs), rungs, request.reduction, request.sampler, request.first_seed
     )
     for text in spaces:
         plan.halving(text)  # a grid may be too large
@@ -247,7 +247,7 @@ def check_request(request: TuneRequest) -> None:
         raise HoldfastError(f"the sampler must be one of {', '.join(SAMPLERS)}, not {request.sampler}")
     if request.trials is not None and request.budget is not None:
         raise HoldfastError("trials and budget cannot be used together: set one of them")
-    for name, low in (("trials", 1), ("budget", 1), ("factor", 1), ("seeds", 1), ("first_seed", 0)):
+    for name, low in (("trials", 1), ("budget", 1), ("reduction", 1), ("seeds", 1), ("first_seed", 0)):
         value = getattr(request, name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < low):
             raise HoldfastError(f"{name} must be a whole number of at least {low}, not {value}")
@@ -257,7 +257,7 @@ def trials_of(request: TuneRequest, rungs: tuple[int, ...]) -> int:
     """Return the trials of every method; a budget that does not suffice for one of them is an error."""
     if request.budget is None:
         return TRIALS if request.trials is None else request.trials
-    trials = trials_within(request.budget, rungs, request.factor)
+    trials = trials_within(request.budget, rungs, request.reduction)
     if not trials:
         raise HoldfastError(
             f"a budget of {request.budget} rounds is too small: one run takes {rungs[-1]}; raise the budget to "
