@@ -20,6 +20,7 @@ SHARED_NAMES = {
     "run": {"cli", "runs"},
     "compare": {"cli", "comparison"},
     "split": {"cli", "data"},
+    "tune": {"cli", "tuning"},
     "fedagg": {"parts", "theory"},
     "fedbug": {"parts", "theory"},
     "fednlr": {"parts", "theory"},
