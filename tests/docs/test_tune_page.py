@@ -19,7 +19,7 @@ from holdfast.tuning.tune_plan import FACTOR, TRIALS, VALIDATION
 PAGE = (ROOT / "docs" / "tune.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, flags=re.DOTALL)
 LINES = [line for kind, code in BLOCKS if kind == "sh" for line in code.splitlines()]
-BRIEF = ("--rounds", "1", "--trials", "2", "--seeds", "1", "--model", "linear", "--clients", "4", "--cohort", "2", "--epochs", "1")
+BRIEF = shlex.split("--rounds 1 --trials 2 --seeds 1 --model linear --clients 4 --cohort 2 --epochs 1")
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
