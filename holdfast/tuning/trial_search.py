@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.planned_run import PlannedRun
-from holdfast.comparison.runner import run_all
+from holdfast.comparison.runner import refuse_mixed_meanings, run_all
 from holdfast.comparison.stored_run import StoredRun, read_started
 from holdfast.comparison.study_schema import MetricFacts
 from holdfast.runs.folder import RunFolder
@@ -104,6 +104,7 @@ class TrialSearch:
         left = [(m, n) for m, numbers in now.items() for n in numbers if rung not in scored[m][n].scores]
         tasks = [self._task(m, n, rung) for m, n in left]
         jobs = self.plan.finals.execution.jobs
+        refuse_mixed_meanings(tasks)
         if not run_all(tasks, self.executor, jobs, self.watch, self.stop):
             return False
         for (method, number), task in zip(left, tasks, strict=True):

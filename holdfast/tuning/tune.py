@@ -13,7 +13,7 @@ from torch import nn
 from holdfast.comparison.compare import check_numbers, facts_of, python_objects
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
-from holdfast.comparison.runner import refuse_damaged, run_all
+from holdfast.comparison.runner import refuse_damaged, refuse_mixed_meanings, run_all
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
 from holdfast.core.notebook import shows_progress
@@ -244,6 +244,7 @@ def carried_out(search: TrialSearch) -> TuneStudy | None:
             return None
         best = {m: search.store.tried(m)[number].point for m, number in search.best().items()}
         tasks = plan.fresh_runs(best, search.folder)
+        refuse_mixed_meanings(tasks)
         refuse_damaged(tasks)
         watch.finals()
         execution = plan.finals.execution
