@@ -82,5 +82,6 @@ def panel(ax: Axes, study: TuneStudy, entry: TunedEntry, axis: SearchAxis) -> No
         ax.set_xscale("log")
     ax.minorticks_off()
     ticks = [axis.value_at(share) for share in (0.0, 0.5, 1.0)]
+    ticks = [round(tick) for tick in ticks] if axis.whole else ticks
     ax.set_xticks(ticks, [f"{tick:.3g}" for tick in ticks])
     ax.set_xlim(axis.value_at(-MARGIN), axis.value_at(1 + MARGIN))
