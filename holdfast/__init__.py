@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.tasks.next_token import NextToken
     from holdfast.tasks.regression import Regression
     from holdfast.tasks.task import Task
+    from holdfast.tuning.tune import Tuning, tune
 
 # Where each public name lives. They are imported when first used, so that the command line starts at once.
 _HOMES = {
@@ -71,14 +72,15 @@ _HOMES = {
     "holdfast.tasks.next_token": ("NextToken",),
     "holdfast.tasks.regression": ("Regression",),
     "holdfast.tasks.task": ("Task",),
+    "holdfast.tuning.tune": ("Tuning", "tune"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - as a reader meets them
-    "run", "Result", "load_run", "compare", "Comparison", "advise", "Advice", "report", "Config", "federate",
-    "Federation", "load", "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset", "from_huggingface",
-    "from_csv", "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param", "Client",
-    "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel",
+    "run", "Result", "load_run", "compare", "Comparison", "tune", "Tuning", "advise", "Advice", "report", "Config",
+    "federate", "Federation", "load", "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset",
+    "from_huggingface", "from_csv", "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param",
+    "Client", "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel",
     "Regression", "NextToken",
     "Metric", "Predictions", "HoldfastError",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ COMMANDS = {
     "run": ("holdfast.cli.run", "Train a federation with a method."),
     "compare": ("holdfast.cli.compare", "Compare methods on the same federations, cohorts and batches."),
     "advise": ("holdfast.cli.advise", "Find out which method suits your data."),
+    "tune": ("holdfast.cli.tune", "Search the best settings of methods, and judge them on fresh seeds."),
     "reproduce": ("holdfast.cli.reproduce", "Reproduce a paper's tables and compare with the published numbers."),
     "report": ("holdfast.cli.report", "Write an HTML report of a run or a comparison."),
     "predict": ("holdfast.cli.predict", "Predict new samples with the model of a run."),

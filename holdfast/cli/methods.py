@@ -13,7 +13,7 @@ import click
 from holdfast.cli.options import import_all, imports
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import show
-from holdfast.core.params import limits
+from holdfast.core.params import limits, search_range
 from holdfast.method.catalogue import GROUPS, MethodEntry, methods
 from holdfast.method.method import Method, why_after, why_not_both
 from holdfast.method.part import Part, parts
@@ -120,7 +120,14 @@ def reflow(text: str) -> str:
 def parameters(part: Part) -> list[dict[str, Any]]:
     """Return the parameters with their values in this part: a recipe's defaults may differ from the part's own."""
     return [
-        {"name": f.name, "default": getattr(part, f.name), "range": limits(f), "meaning": f.metadata.get("doc", "")}
+        {
+            "name": f.name,
+            "default": getattr(part, f.name),
+            "range": limits(f),
+            "meaning": f.metadata.get("doc", ""),
+            "searched": str(search_range(f) or "") or None,
+            "not_searched": None if search_range(f) else f.metadata.get("search") or None,
+        }
         for f in fields(part)
     ]
 
@@ -129,6 +136,12 @@ def others(part: Part) -> dict[str, Part]:
     """Return every other part with its default parameters, by name; those that need parameters are left out."""
     known = {name: cls for name, cls in sorted(parts().items()) if cls is not type(part)}
     return {name: cls() for name, cls in known.items() if all(f.default is not MISSING for f in fields(cls))}
+
+
+def searched(parameter: dict[str, Any]) -> str:
+    """Say over which range ``holdfast tune`` searches a parameter, or why it does not."""
+    reason = parameter["not_searched"]
+    return parameter["searched"] or (f"no: {reason}" if reason else "no")
 
 
 def excluded(part: Part) -> dict[str, str]:
@@ -157,9 +170,9 @@ def print_page(described: dict[str, Any]) -> None:
         console.print(Text.assemble((part["name"], "bold"), f"  fills {', '.join(part['hooks'])}"))
         console.print(part["text"] + "\n", markup=False)
         if part["parameters"]:
-            view = Table("parameter", "default", "range", "meaning")
+            view = Table("parameter", "default", "range", "searched by tune", "meaning")
             for p in part["parameters"]:
-                view.add_row(p["name"], show(p["default"]), p["range"], p["meaning"])
+                view.add_row(p["name"], show(p["default"]), p["range"], searched(p), p["meaning"])
             console.print(view)
         for key in ("cannot_be_summed_with", "must_come_after"):
             if part[key]:

@@ -71,13 +71,13 @@ class Executor:
             light: Delete the checkpoint once the run is finished.
 
         Returns:
-            How it ended, ``finished``, ``stopped`` or ``diverged``, and the reason.
+            How it ended, ``finished``, ``paused``, ``stopped`` or ``diverged``, and the reason.
         """
         folder = RunFolder(task.folder)
         resume = task.state() == "started" and task.kept() > 0
         federation = self.federation(task.config)
         try:
-            options = RunOptions(folder, resume, not resume, on_round=on_round, stop=stop)
+            options = RunOptions(folder, resume, not resume, on_round=on_round, stop=stop, until=task.until)
             result = carry_out(task.config, task.method, federation, self.model, options)
         except Diverged as error:
             folder.give_up(str(error), made_here(pick_device(task.config.device), federation.data.checksum))
@@ -85,7 +85,7 @@ class Executor:
         finally:
             free_gpu_memory()
         if not result.finished:
-            return "stopped", ""
+            return "paused" if task.until is not None and len(result.history) >= task.until else "stopped", ""
         if light:
             shutil.rmtree(folder.checkpoint, ignore_errors=True)
         return "finished", ""

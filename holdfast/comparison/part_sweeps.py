@@ -128,25 +128,35 @@ def check_axis(name: str, values: Sequence[Any], texts: Sequence[str]) -> tuple[
     return tuple(checked_value(part, f, value) for value in values)
 
 
-def parameter_field(part: str, parameter: str) -> Field[Any]:
-    """Return the field of a part's parameter; a name that does not exist is an error."""
+def parameter_field(part: str, parameter: str, verb: str = "sweep", done: str = "swept") -> Field[Any]:
+    """Return the field of a part's parameter; a name that does not exist is an error.
+
+    Args:
+        part: The part.
+        parameter: The name of its parameter.
+        verb: What is to be done with it, for the error.
+        done: The same as a participle.
+
+    Returns:
+        The field.
+    """
     known = parts()
     if part in RECIPES and part not in known:
         calls = written_out(Call(part))
         if not calls:
             raise HoldfastError(
-                f"{part}.{parameter} cannot be swept: {part} has no parameters; name a part, such as prox.mu"
+                f"{part}.{parameter} cannot be {done}: {part} has no parameters; name a part, such as prox.mu"
             )
         owner = next((c.name for c in calls if parameter in names_of(known[c.name])), calls[0].name)
         raise HoldfastError(
-            f"{part}.{parameter} cannot be swept: {part} stands for {RECIPES[part].sum}; name the part, such as "
+            f"{part}.{parameter} cannot be {done}: {part} stands for {RECIPES[part].sum}; name the part, such as "
             f"{owner}.{parameter}"
         )
     if part not in known:
-        raise unknown("part to sweep", part, known)
+        raise unknown(f"part to {verb}", part, known)
     own = {f.name: f for f in fields(known[part])}
     if not own:
-        raise HoldfastError(f"{part}.{parameter} cannot be swept: {part} takes no parameters; leave it out")
+        raise HoldfastError(f"{part}.{parameter} cannot be {done}: {part} takes no parameters; leave it out")
     if parameter not in own:
         raise unknown("parameter", parameter, own, f"of {part}")
     return own[parameter]
@@ -158,14 +168,24 @@ def names_of(part: type[Part]) -> list[str]:
 
 def refuse_set(name: str, text: str, f: Field[Any]) -> None:
     """Refuse a method that sets the swept parameter itself, unless it must, because there is no default."""
+    call = None if f.default is MISSING else call_that_sets(name, text)
+    if call is not None:
+        raise HoldfastError(f"{name} is both swept and set in {call}: leave one of them out")
+
+
+def call_that_sets(name: str, text: str) -> Call | None:
+    """Return the part or recipe in a sum that sets a parameter itself, if there is one.
+
+    >>> str(call_that_sets("prox.mu", "fedbug(0.4)+prox(0.1)")), call_that_sets("prox.mu", "fedbug(0.4)+prox")
+    ('prox(0.1)', None)
+    """
     part, _, parameter = name.partition(".")
-    if f.default is MISSING:
-        return
     for call in parse(text):
         first, *_ = written_out(call) or [call]
         positions = names_of(parts()[part])[: len(call.args)] if first.name == part else []
         if parameter in positions or (parameter in call.kwargs and is_in(part, call)):
-            raise HoldfastError(f"{name} is both swept and set in {call}: leave one of them out")
+            return call
+    return None
 
 
 def checked_value(part: str, f: Field[Any], value: Any) -> Any:

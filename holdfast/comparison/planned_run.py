@@ -30,6 +30,7 @@ class PlannedRun:
         config: The settings of the run.
         method: The method that the config names, or an object that only Python can provide.
         folder: Where the run is kept.
+        until: The round after which the run pauses; None if it is not to pause before its end.
     """
 
     row: int
@@ -38,9 +39,13 @@ class PlannedRun:
     config: Config
     method: Method
     folder: Path
+    until: int | None = None
 
     def state(self) -> str:
-        """Return ``new``, ``started``, ``finished`` or ``diverged``; raise an error if the folder holds another run."""
+        """Return ``new``, ``started``, ``paused``, ``finished`` or ``diverged``.
+
+        A folder that holds another run is an error.
+        """
         if not (self.folder / CONFIG).exists():
             return "new"
         stored = RunFolder(self.folder).stored()
@@ -53,7 +58,9 @@ class PlannedRun:
             )
         if (self.folder / SUMMARY).exists():
             return "finished"
-        return "diverged" if (self.folder / DIVERGED).exists() else "started"
+        if (self.folder / DIVERGED).exists():
+            return "diverged"
+        return "paused" if self.until is not None and self.kept() >= self.until else "started"
 
     def kept(self) -> int:
         """Return the last round that has a checkpoint; 0 if the run has to start from scratch."""

@@ -10,13 +10,26 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import Call, Value, parse, show
 
 T = TypeVar("T", bound="Named")
 LARGEST_INT = 2**63  # whole numbers are 64-bit integers in tensors
+SCALES = ("linear", "log")
+
+
+class SearchRange(NamedTuple):
+    """Where ``holdfast tune`` looks for a number: from ``low`` to ``high``, evenly on a linear or logarithmic scale."""
+
+    low: float
+    high: float
+    scale: str = "linear"
+
+    def __str__(self) -> str:
+        """Return the text that ``--search`` reads, such as ``0.0001..1 log``."""
+        return f"{self.low:g}..{self.high:g}{' log' if self.scale == 'log' else ''}"
 
 
 def param(
@@ -33,6 +46,7 @@ def param(
     ranges: bool = False,
     words: tuple[str, str] | None = None,
     renamed: Mapping[str, str] | None = None,
+    search: tuple[float, float] | tuple[float, float, str] | str = "",
 ) -> Any:
     """Declare a parameter with everything that is known about it.
 
@@ -49,6 +63,8 @@ def param(
         ranges: Whether a whole number may also be a range, such as ``2-5``.
         words: For a switch that may also be a text: the texts that mean false and true.
         renamed: Words of earlier versions, with those of today.
+        search: The range over which ``holdfast tune`` searches a number, such as ``(1e-4, 1, "log")``, or the reason
+            why it does not.
 
     Returns:
         A dataclass field.
@@ -56,7 +72,14 @@ def param(
     bounds = {"low": low, "high": high, "above": above, "below": below}
     metadata: dict[str, Any] = {"doc": doc, "choices": choices, "roles": roles, "not_swept": not_swept}
     metadata |= {"ranges": ranges, "words": words, "renamed": renamed or {}}
+    metadata |= {"search": search if isinstance(search, str) else SearchRange(*search)}
     return field(default=default, metadata=metadata | {k: v for k, v in bounds.items() if v is not None})
+
+
+def search_range(f: Field[Any]) -> SearchRange | None:
+    """Return the range over which a parameter is searched; None if it is not."""
+    found = f.metadata.get("search")
+    return found if isinstance(found, SearchRange) else None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ ROLES = {
     "setup": "is shown by every page, even if it is the default",
     "recorded": "is written by the library, not by users: it has no flag and is left out of tables",
     "repeated": "is a list, whose flag is given once for each item",
+    "tunable": "decides how the model is trained on the same data for the same rounds, so that it may be searched",
 }
 
 
@@ -83,29 +84,41 @@ class Config(Named):
         "average",
         "BatchNorm: average its statistics, keep the layers local to each client (FedBN), or leave statistics frozen",
         choices=("average", "local", "frozen"),
+        roles=("tunable",),
     )
     epochs: int | str | None = param(
         None,
         "local epochs per round; 2-5: drawn for each client and round; default: 5",
         low=1,
         ranges=True,
-        roles=("setup",),
+        roles=("setup", "tunable"),
+        search=(1, 20, "log"),
     )
-    steps: int | None = param(None, "instead of --epochs: local steps per round", low=1)
-    batch: int = param(32, "samples per local step", low=1, roles=("setup",))
-    lr: float = param(0.1, "local learning rate", above=0, roles=("setup",))
+    steps: int | None = param(None, "instead of --epochs: local steps per round", low=1, roles=("tunable",))
+    batch: int = param(32, "samples per local step", low=1, roles=("setup", "tunable"), search=(8, 128, "log"))
+    lr: float = param(0.1, "local learning rate", above=0, roles=("setup", "tunable"), search=(1e-3, 1, "log"))
     lr_decay: float = param(
-        1.0, "short for --lr-schedule exponential(X): factor on the learning rate after every round", above=0, high=1
+        1.0,
+        "short for --lr-schedule exponential(X): factor on the learning rate after every round",
+        above=0,
+        high=1,
+        roles=("tunable",),
     )
     lr_schedule: str = param(
-        "constant", "learning rate over rounds: constant, exponential(0.998), step(100, 0.1), cosine; all with warmup=W"
+        "constant",
+        "learning rate over rounds: constant, exponential(0.998), step(100, 0.1), cosine; all with warmup=W",
+        roles=("tunable",),
     )
-    weight_decay: float = param(0.0, "weight decay: adds decay(...) at the end of the sum", low=0)
-    clip: float | None = param(None, "gradient clipping: adds clip(...) after the parts of the sum", above=0)
+    weight_decay: float = param(0.0, "weight decay: adds decay(...) at the end of the sum", low=0, roles=("tunable",))
+    clip: float | None = param(
+        None, "gradient clipping: adds clip(...) after the parts of the sum", above=0, roles=("tunable",)
+    )
     optimizer: str | None = param(
-        None, "local optimiser: momentum(0.9), adam, adamw, ... is added to the sum; default: sgd"
+        None,
+        "local optimiser: momentum(0.9), adam, adamw, ... is added to the sum; default: sgd",
+        roles=("tunable",),
     )
-    server_lr: float = param(1.0, "server learning rate", above=0)
+    server_lr: float = param(1.0, "server learning rate", above=0, roles=("tunable",))
     rounds: int = param(30, "number of rounds", low=1, roles=("extends", "headline"))
     seed: int = param(
         0,
@@ -146,13 +159,14 @@ class Config(Named):
     )
     class_weights: str = param(
         "none", "weights of the classes in the loss; balanced: rare classes count as much as frequent ones",
-        choices=("none", "balanced"),
+        choices=("none", "balanced"), roles=("tunable",),
     )  # fmt: skip
     pos_weight: float | str | None = param(
         None,
         "weight of positives in the loss: of labels, or of the second of two classes; balanced: negatives per positive",
         above=0,
         choices=("balanced",),
+        roles=("tunable",),
     )
     client_eval: bool = param(
         False, "score the model on every client's own test samples in every evaluated round", roles=("federation",)

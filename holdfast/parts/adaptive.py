@@ -54,10 +54,10 @@ class FedAdam(Part):
     summary = "Runs Adam at the server"
     server_reads = "update"
 
-    eta: float = param(0.01, ETA, above=0)
-    beta1: float = param(0.9, BETA1, low=0, below=1)
-    beta2: float = param(0.99, BETA2, low=0, below=1)
-    tau: float = param(1e-3, TAU, above=0)
+    eta: float = param(0.01, ETA, above=0, search=(1e-3, 1, "log"))
+    beta1: float = param(0.9, BETA1, low=0, below=1, search="the usual value serves")
+    beta2: float = param(0.99, BETA2, low=0, below=1, search="the usual value serves")
+    tau: float = param(1e-3, TAU, above=0, search=(1e-5, 0.1, "log"))
 
     def init_server(self, w: Tensor, N: int) -> Tensors:
         return start(w, self.tau)
@@ -87,9 +87,9 @@ class FedAdagrad(Part):
     summary = "Runs Adagrad at the server"
     server_reads = "update"
 
-    eta: float = param(0.01, ETA, above=0)
-    beta1: float = param(0.0, BETA1, low=0, below=1)
-    tau: float = param(1e-3, TAU, above=0)
+    eta: float = param(0.01, ETA, above=0, search=(1e-3, 1, "log"))
+    beta1: float = param(0.0, BETA1, low=0, below=1, search="the usual value serves")
+    tau: float = param(1e-3, TAU, above=0, search=(1e-5, 0.1, "log"))
 
     def init_server(self, w: Tensor, N: int) -> Tensors:
         return start(w, self.tau)
@@ -118,10 +118,10 @@ class FedYogi(Part):
     summary = "Runs Yogi at the server"
     server_reads = "update"
 
-    eta: float = param(0.01, ETA, above=0)
-    beta1: float = param(0.9, BETA1, low=0, below=1)
-    beta2: float = param(0.99, BETA2, low=0, below=1)
-    tau: float = param(1e-3, TAU, above=0)
+    eta: float = param(0.01, ETA, above=0, search=(1e-3, 1, "log"))
+    beta1: float = param(0.9, BETA1, low=0, below=1, search="the usual value serves")
+    beta2: float = param(0.99, BETA2, low=0, below=1, search="the usual value serves")
+    tau: float = param(1e-3, TAU, above=0, search=(1e-5, 0.1, "log"))
 
     def init_server(self, w: Tensor, N: int) -> Tensors:
         return start(w, self.tau)

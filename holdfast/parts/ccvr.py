@@ -55,10 +55,18 @@ class Ccvr(Part):
     server_reads = "update"
     follows: ClassVar[dict[str, str]] = {"serve": "it refits the head of the model that is served"}
 
-    features: int = param(500, "virtual features per class, averaged over classes", low=1)
-    steps: int = param(100, "steps of the refit; 0 is FedAvg", low=0)
-    stride: float = param(1.0, "length of a step; 1 is the longest that is sure to descend", above=0, high=1)
-    every: int = param(0, "refit every N rounds and after the last; 0: only after the last", low=0)
+    features: int = param(500, "virtual features per class, averaged over classes", low=1, search="its cost decides")
+    steps: int = param(100, "steps of the refit; 0 is FedAvg", low=0, search=(10, 1000, "log"))
+    stride: float = param(
+        1.0,
+        "length of a step; 1 is the longest that is sure to descend",
+        above=0,
+        high=1,
+        search="1 is sure to descend",
+    )
+    every: int = param(
+        0, "refit every N rounds and after the last; 0: only after the last", low=0, search="its cost decides"
+    )
 
     @property
     def needs(self) -> tuple[str, ...]:

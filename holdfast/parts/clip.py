@@ -26,7 +26,7 @@ class Clip(Part):
     paper = "Pascanu et al. 2013, On the Difficulty of Training Recurrent Neural Networks"
     summary = "Clips the norm of the local direction"
 
-    norm: float = param(10.0, "largest norm allowed", above=0)
+    norm: float = param(10.0, "largest norm allowed", above=0, search=(0.1, 100, "log"))
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
         norm = min(self.norm, 1e-8 * torch.finfo(g.dtype).max)  # neither it nor its inverse may overflow

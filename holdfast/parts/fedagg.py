@@ -61,16 +61,33 @@ class FedAgg(Part):
     summary = "Adapts each client's rate in every epoch"
     server_reads = "update"
 
-    alpha: float = param(0.1, "cost of a large rate relative to the distance from the mean path", above=0, below=1)
+    alpha: float = param(
+        0.1,
+        "cost of a large rate relative to the distance from the mean path",
+        above=0,
+        below=1,
+        search=(0.01, 0.9, "log"),
+    )
     mode: str = param(
         "feedback",
         "where the mean-field terms come from; aggregated: steps follow them too",
         choices=("feedback", "aggregated", "fixed_point"),
     )
-    min_rate: float | None = param(1e-3, "smallest rate; none: no bound", low=0)
-    max_rate: float | None = param(0.5, "largest rate; none: no bound", above=0, below=1)
-    epsilon: float = param(1e-3, "fixed_point: change at which the sweeps stop", above=0)
-    sweeps: int = param(10, "fixed_point: maximum number of sweeps in a round", low=1)
+    min_rate: float | None = param(
+        1e-3, "smallest rate; none: no bound", low=0, search="it only bounds the rate from below"
+    )
+    max_rate: float | None = param(
+        0.5, "largest rate; none: no bound", above=0, below=1, search=(0.05, 0.9, "log")
+    )
+    epsilon: float = param(
+        1e-3, "fixed_point: change at which the sweeps stop", above=0, search="it is the accuracy of the fixed point"
+    )
+    sweeps: int = param(
+        10,
+        "fixed_point: maximum number of sweeps in a round",
+        low=1,
+        search="it only limits the search for the fixed point",
+    )
     along: str = param(
         "current",
         "fixed_point: whose phi1 a sweep moves along, its own or the last one's",

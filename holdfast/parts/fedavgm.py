@@ -27,8 +27,8 @@ class FedAvgM(Part):
     summary = "Adds momentum at the server"
     server_reads = "update"
 
-    beta: float = param(0.9, "share of the old momentum to keep; 0 is FedAvg", low=0, below=1)
-    eta: float = param(1.0, "server learning rate", above=0)
+    beta: float = param(0.9, "share of the old momentum to keep; 0 is FedAvg", low=0, below=1, search=(0, 0.95))
+    eta: float = param(1.0, "server learning rate", above=0, search=(0.1, 3, "log"))
 
     def init_server(self, w: Tensor, N: int) -> Tensors:
         return {"m": torch.zeros_like(w)}

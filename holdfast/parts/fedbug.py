@@ -38,7 +38,7 @@ class FedBug(Part):
     group = "paper"
     summary = "Unfreezes the model bottom-up each round"
 
-    share: float = param(0.4, "P: share of the round spent unfreezing; 0 is FedAvg", low=0, high=1)
+    share: float = param(0.4, "P: share of the round spent unfreezing; 0 is FedAvg", low=0, high=1, search=(0, 1))
     unit: str = param("layer", "what is unfrozen together", choices=("layer", "stage", "block"))
     order: str = param("bottom-up", "which end is unfrozen first", choices=("bottom-up", "top-down"))
 

@@ -33,7 +33,7 @@ class FedDecorr(Part):
     group = "baseline"
     summary = "Decorrelates the features of a batch"
 
-    beta: float = param(0.1, "strength of the penalty; 0 is FedAvg", low=0)
+    beta: float = param(0.1, "strength of the penalty; 0 is FedAvg", low=0, search=(0.01, 1, "log"))
     scale: str = param(
         "paper", "scale of the penalty: as printed, or as in the authors' code", choices=("paper", "code")
     )

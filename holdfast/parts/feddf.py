@@ -38,10 +38,10 @@ class FedDF(Part):
     group = "baseline"
     summary = "Distils the clients' models at the server"
 
-    steps: int = param(100, "distillation steps per round; 0 is FedAvg", low=0)
-    batch: int = param(64, "public inputs per step", low=1)
-    eta: float = param(1e-3, "initial learning rate of Adam", above=0)
-    T: float = param(1.0, "temperature of both softmaxes", above=0)
+    steps: int = param(100, "distillation steps per round; 0 is FedAvg", low=0, search=(10, 1000, "log"))
+    batch: int = param(64, "public inputs per step", low=1, search="its cost decides")
+    eta: float = param(1e-3, "initial learning rate of Adam", above=0, search=(1e-5, 1e-2, "log"))
+    T: float = param(1.0, "temperature of both softmaxes", above=0, search=(0.5, 8, "log"))
 
     @property
     def needs(self) -> tuple[str, ...]:

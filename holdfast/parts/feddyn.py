@@ -36,8 +36,13 @@ class FedDyn(Part):
     server_reads = "sums"
     uniform = True
 
-    alpha: float = param(0.01, "strength of the regulariser", above=0)
-    samples: float = param(0.0, "mean samples per client: divides alpha by a client's share; 0: alpha for all", low=0)
+    alpha: float = param(0.01, "strength of the regulariser", above=0, search=(1e-3, 1, "log"))
+    samples: float = param(
+        0.0,
+        "mean samples per client: divides alpha by a client's share; 0: alpha for all",
+        low=0,
+        search="it only chooses the convention by which alpha is read",
+    )
 
     def init_client(self, w: Tensor) -> Tensors:
         return {"h": torch.zeros_like(w)}

@@ -32,7 +32,7 @@ class FedExP(Part):
     summary = "Lengthens the server step on disagreement"
     uniform = True
 
-    eps: float = param(1e-3, "keeps the step finite when the deltas cancel", above=0)
+    eps: float = param(1e-3, "keeps the step finite when the deltas cancel", above=0, search=(1e-4, 1, "log"))
     factor: float = param(2.0, "what the ratio of the squared lengths is divided by", above=0)
     scaled: bool = param(False, "multiply eps by the size of the cohort, as in published code")
     average: bool = param(True, "evaluate the mean of the last two models")

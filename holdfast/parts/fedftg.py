@@ -38,16 +38,18 @@ class FedFTG(Part):
     group = "baseline"
     summary = "Fine-tunes on generated hard samples"
 
-    iterations: int = param(10, "batches of labels and noise per round; 0 is FedAvg", low=0)
-    generator_steps: int = param(1, "steps of the generator on each batch", low=0)
-    model_steps: int = param(5, "steps of the model on each batch", low=0)
-    batch: int = param(50, "samples generated at a time", low=2)
-    eta: float = param(0.1, "learning rate of the model", above=0)
-    generator_eta: float = param(0.01, "learning rate of the generator's Adam", above=0)
-    fidelity: float = param(1.0, "lambda_cls: weight of L_cls", low=0)
-    diversity: float = param(1.0, "lambda_dis: weight of L_dis", low=0)
-    noise: int = param(100, "length of z", low=1)
-    width: int = param(256, "hidden units of the generator", low=1)
+    iterations: int = param(10, "batches of labels and noise per round; 0 is FedAvg", low=0, search=(2, 50, "log"))
+    generator_steps: int = param(1, "steps of the generator on each batch", low=0, search="left at the paper's value")
+    model_steps: int = param(5, "steps of the model on each batch", low=0, search="left at the paper's value")
+    batch: int = param(50, "samples generated at a time", low=2, search="its cost decides")
+    eta: float = param(0.1, "learning rate of the model", above=0, search=(0.01, 1, "log"))
+    generator_eta: float = param(
+        0.01, "learning rate of the generator's Adam", above=0, search="left at the paper's value"
+    )
+    fidelity: float = param(1.0, "lambda_cls: weight of L_cls", low=0, search="left at the paper's value")
+    diversity: float = param(1.0, "lambda_dis: weight of L_dis", low=0, search="left at the paper's value")
+    noise: int = param(100, "length of z", low=1, search="it is the size of the generator")
+    width: int = param(256, "hidden units of the generator", low=1, search="it is the size of the generator")
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -39,16 +39,20 @@ class FedGen(Part):
     group = "baseline"
     summary = "Trains heads on generated features"
 
-    alpha: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0)
-    beta: float = param(0.0, "weight of the second term relative to the first", low=0)
-    decay: float = param(0.98, "factor on the strength after every round", above=0, high=1)
-    samples: int = param(32, "features that a client generates per step", low=1)
-    steps: int = param(50, "steps of the generator per round", low=0)
-    batch: int = param(32, "features per step of the generator", low=2)
-    eta: float = param(3e-4, "learning rate of the generator's Adam", above=0)
-    diversity: float = param(1.0, "weight of L_dis", low=0)
-    noise: int = param(32, "length of z", low=1)
-    width: int = param(256, "hidden units of the generator", low=1)
+    alpha: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0, search=(0.1, 10, "log"))
+    beta: float = param(
+        0.0, "weight of the second term relative to the first", low=0, search="left at the paper's value"
+    )
+    decay: float = param(
+        0.98, "factor on the strength after every round", above=0, high=1, search="left at the paper's value"
+    )
+    samples: int = param(32, "features that a client generates per step", low=1, search="its cost decides")
+    steps: int = param(50, "steps of the generator per round", low=0, search="left at the paper's value")
+    batch: int = param(32, "features per step of the generator", low=2, search="its cost decides")
+    eta: float = param(3e-4, "learning rate of the generator's Adam", above=0, search="left at the paper's value")
+    diversity: float = param(1.0, "weight of L_dis", low=0, search="left at the paper's value")
+    noise: int = param(32, "length of z", low=1, search="it is the size of the generator")
+    width: int = param(256, "hidden units of the generator", low=1, search="it is the size of the generator")
 
     # -- at the client ------------------------------------------------------------------------------------
     @property

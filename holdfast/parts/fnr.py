@@ -51,9 +51,9 @@ class Fnr(Part):
     summary = "Refines weak clients on public data"
     accepts_test_data = True
 
-    p: float = param(0.6, "share of the cohort that is refined", above=0, below=1)
-    weight: float = param(0.01, "lambda: strength of J", low=0)
-    epochs: int = param(5, "E_re: passes over the public data", low=1)
+    p: float = param(0.6, "share of the cohort that is refined", above=0, below=1, search=(0.1, 0.9))
+    weight: float = param(0.01, "lambda: strength of J", low=0, search=(1e-3, 1, "log"))
+    epochs: int = param(5, "E_re: passes over the public data", low=1, search=(1, 10))
     mode: str = param("gradient", "whether J has a gradient", choices=("gradient", "published"))
     allow_test_leak: bool = param(False, "admit the test data as public data; the run is marked as leaking")
     batch: int | None = param(None, "public samples per step of the refinement; none: as in local training", low=1)
@@ -124,7 +124,7 @@ class FeatureNorms(Part):
     name = "feature-norms"
     internal = True
 
-    weight: float = param(0.01, "lambda")
+    weight: float = param(0.01, "lambda", search=(1e-3, 1, "log"))
     mode: str = param("gradient", "whether J has a gradient")
 
     def penalty(self, c: Client, out: Out, batch: Batch) -> Tensor:

@@ -33,7 +33,12 @@ class Freeze(Part):
     paper = "Oh et al. 2022, FedBABU: Toward Enhanced Representation for Federated Image Classification"
     summary = "Never trains the last layers"
 
-    last: int = param(1, "number of last layers that are never trained; 0 is FedAvg", low=0)
+    last: int = param(
+        1,
+        "number of last layers that are never trained; 0 is FedAvg",
+        low=0,
+        search="it chooses layers: a matter of design",
+    )
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         layers = net.layout.blocks("layer")

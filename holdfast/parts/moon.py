@@ -29,8 +29,8 @@ class Moon(Part):
     group = "baseline"
     summary = "Contrasts global and previous features"
 
-    mu: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0)
-    T: float = param(0.5, "temperature", above=0)
+    mu: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0, search=(0.1, 10, "log"))
+    T: float = param(0.5, "temperature", above=0, search=(0.1, 2, "log"))
 
     @property
     def needs(self) -> tuple[str, ...]:

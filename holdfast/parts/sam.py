@@ -31,7 +31,7 @@ class Sam(Part):
     paper = "Qu et al. 2022, Generalized Federated Learning via Sharpness Aware Minimization"
     summary = "Takes gradients where the loss is highest"
 
-    rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0)
+    rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0, search=(5e-3, 0.5, "log"))
     adaptive: bool = param(False, "scale the neighbourhood with the size of each weight (ASAM)")
     offset: float = param(0.01, "adaptive: added to the size of a weight, so that zeros are perturbed too", low=0)
 

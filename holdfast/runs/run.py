@@ -277,7 +277,7 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
             found = None
         record = replace(record, seconds=time.perf_counter() - started)
         history.append(record)
-        stopping = options.stop() or stopped(history, trainer.metric, config.stop_after)
+        stopping = options.stop() or t == options.until or stopped(history, trainer.metric, config.stop_after)
         if folder is not None:
             if trainer.federation.client_names != names:
                 folder.describe(trainer.federation, trainer.net)

@@ -23,6 +23,7 @@ class RunOptions:
         on_start: Called before the first round with the trainer and the number of rounds already done.
         on_round: Called after every round with its record.
         stop: Asked after every round; True ends the run, which can be resumed.
+        until: The round after which the run pauses, to be resumed later; None if it is not to pause.
     """
 
     folder: RunFolder | None = None
@@ -31,6 +32,7 @@ class RunOptions:
     on_start: Callable[[Trainer, int], None] = lambda trainer, done: None
     on_round: Callable[[RoundRecord], None] = lambda record: None
     stop: Callable[[], bool] = lambda: False
+    until: int | None = None
 
     def __post_init__(self) -> None:
         if self.resume and self.folder is None:

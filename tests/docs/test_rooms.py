@@ -21,6 +21,7 @@ SHARED_NAMES = {
     "compare": {"cli", "comparison"},
     "advise": {"cli", "advice"},
     "split": {"cli", "data"},
+    "tune": {"cli", "tuning"},
     "fedagg": {"parts", "theory"},
     "fedbug": {"parts", "theory"},
     "fednlr": {"parts", "theory"},
