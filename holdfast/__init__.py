@@ -79,9 +79,9 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [  # noqa: RUF022 - as a reader meets them
     "run", "Result", "load_run", "compare", "Comparison", "tune", "Tuning", "advise", "Advice", "report", "Config",
     "federate", "Federation", "load", "DataSet", "from_arrays", "from_clients", "client_files", "from_dataset",
-    "from_huggingface", "from_csv", "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part", "param",
-    "Client", "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification", "Multilabel",
-    "Regression", "NextToken",
+    "from_huggingface", "from_csv", "from_parquet", "from_dataframe", "from_leaf", "from_text", "Method", "Part",
+    "param", "Client", "Batch", "Round", "Trip", "Tensors", "Net", "Out", "to_groupnorm", "Task", "Classification",
+    "Multilabel", "Regression", "NextToken",
     "Metric", "Predictions", "HoldfastError",
 ]  # fmt: skip
 

@@ -76,9 +76,7 @@ class FedAgg(Part):
     min_rate: float | None = param(
         1e-3, "smallest rate; none: no bound", low=0, search="it only bounds the rate from below"
     )
-    max_rate: float | None = param(
-        0.5, "largest rate; none: no bound", above=0, below=1, search=(0.05, 0.9, "log")
-    )
+    max_rate: float | None = param(0.5, "largest rate; none: no bound", above=0, below=1, search=(0.05, 0.9, "log"))
     epsilon: float = param(
         1e-3, "fixed_point: change at which the sweeps stop", above=0, search="it is the accuracy of the fixed point"
     )
@@ -93,7 +91,9 @@ class FedAgg(Part):
         "fixed_point: whose phi1 a sweep moves along, its own or the last one's",
         choices=("current", "previous"),
     )
-    start: float | None = param(None, "fixed_point: the rate of the first path; none: lr", above=0, below=1)
+    start: float | None = param(
+        None, "fixed_point: the rate of the first path; none: lr", above=0, below=1, search=(0.01, 0.9, "log")
+    )
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         if self.start is not None and self.mode != "fixed_point":

@@ -37,7 +37,9 @@ class FedDecorr(Part):
     scale: str = param(
         "paper", "scale of the penalty: as printed, or as in the authors' code", choices=("paper", "code")
     )
-    eps: float = param(1e-5, "added to the variance of every feature", above=0)
+    eps: float = param(
+        1e-5, "added to the variance of every feature", above=0, search="it only keeps the division finite"
+    )
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -33,7 +33,12 @@ class FedExP(Part):
     uniform = True
 
     eps: float = param(1e-3, "keeps the step finite when the deltas cancel", above=0, search=(1e-4, 1, "log"))
-    factor: float = param(2.0, "what the ratio of the squared lengths is divided by", above=0)
+    factor: float = param(
+        2.0,
+        "what the ratio of the squared lengths is divided by",
+        above=0,
+        search="it is 2 in the paper and 1 in published code",
+    )
     scaled: bool = param(False, "multiply eps by the size of the cohort, as in published code")
     average: bool = param(True, "evaluate the mean of the last two models")
 

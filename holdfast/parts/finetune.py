@@ -41,12 +41,14 @@ class FineTune(Part):
     server_reads = "update"
     accepts_test_data = True
 
-    epochs: int = param(5, "passes over the public data in every round", low=1)
+    epochs: int = param(5, "passes over the public data in every round", low=1, search=(1, 10, "log"))
     at: str = param("clients", "who trains on the public data", choices=("clients", "server"))
-    batch: int = param(64, "public samples per step", low=1)
+    batch: int = param(64, "public samples per step", low=1, search=(16, 128, "log"))
     shuffled: bool = param(True, "take the public samples in a new order in every pass")
-    eta: float | None = param(None, "at=server: learning rate; none: that of the round", above=0)
-    momentum: float = param(0.0, "at=server: momentum of SGD", low=0, below=1)
+    eta: float | None = param(
+        None, "at=server: learning rate; none: that of the round", above=0, search=(1e-3, 1, "log")
+    )
+    momentum: float = param(0.0, "at=server: momentum of SGD", low=0, below=1, search=(0, 0.95))
     allow_test_leak: bool = param(False, "admit the test data as public data; the run is marked as leaking")
 
     @property

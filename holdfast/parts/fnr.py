@@ -56,7 +56,9 @@ class Fnr(Part):
     epochs: int = param(5, "E_re: passes over the public data", low=1, search=(1, 10))
     mode: str = param("gradient", "whether J has a gradient", choices=("gradient", "published"))
     allow_test_leak: bool = param(False, "admit the test data as public data; the run is marked as leaking")
-    batch: int | None = param(None, "public samples per step of the refinement; none: as in local training", low=1)
+    batch: int | None = param(
+        None, "public samples per step of the refinement; none: as in local training", low=1, search=(16, 128, "log")
+    )
     shuffled: bool = param(True, "take the public samples in a new order in every pass")
 
     @property

@@ -33,7 +33,12 @@ class Sam(Part):
 
     rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0, search=(5e-3, 0.5, "log"))
     adaptive: bool = param(False, "scale the neighbourhood with the size of each weight (ASAM)")
-    offset: float = param(0.01, "adaptive: added to the size of a weight, so that zeros are perturbed too", low=0)
+    offset: float = param(
+        0.01,
+        "adaptive: added to the size of a weight, so that zeros are perturbed too",
+        low=0,
+        search="it only keeps zeros from being left out",
+    )
 
     def gradient(self, c: Client, grad_fn: Callable[[Tensor], Gradient], w: Tensor) -> Gradient:
         g, loss = grad_fn(w)

@@ -35,7 +35,7 @@ class Smoo(Part):
     summary = "Takes gradients uphill, all alike"
     server_reads = "update"
 
-    rho: float = param(0.1, "length of the perturbations; 0 is FedAvg", low=0)
+    rho: float = param(0.1, "length of the perturbations; 0 is FedAvg", low=0, search=(5e-3, 0.5, "log"))
     dual: str = param(
         "whole", "what the server averages: mu_i, or mu_i minus the last perturbation", choices=("whole", "last")
     )
