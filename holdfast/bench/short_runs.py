@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,7 @@ from holdfast.runs.run import run
 SUITE = "Runs of 30 rounds on the CPU with default flags, against plain PyTorch (the same federation)"
 MODELS = ("linear", "mlp")
 ROUNDS, TIMES = 30, 3
-WORK = {"cohort": 10, "epochs": 1, "batch": 32}
+WORK: dict[str, Any] = {"cohort": 10, "epochs": 1, "batch": 32}
 
 
 def rows(fed: Federation, models: Sequence[str] = MODELS, rounds: int = ROUNDS, times: int = TIMES) -> Iterator[Timing]:

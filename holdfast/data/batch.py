@@ -52,4 +52,4 @@ class StackedBatch(Batch):
 
     def loss(self, outputs: Tensor) -> Tensor:
         values = self.task.loss(outputs.flatten(0, 1), self.y.flatten(0, 1), self.weight)
-        return self.mean(values.unflatten(0, self.mask.shape))
+        return self.mean(values.reshape(self.mask.shape))

@@ -66,6 +66,7 @@ def works_row_by_row(net: Net, example: Tensor) -> bool:
     if special or net.precision == "bf16":
         return False
     rows = example.clone()  # the network may write over its input
-    with torch.no_grad(), dropping(None), RowByRow(len(rows)) as watched:
+    watched = RowByRow(len(rows))
+    with torch.no_grad(), dropping(None), watched:
         net.body(rows)
     return watched.holds

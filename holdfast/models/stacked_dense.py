@@ -52,7 +52,8 @@ class StackedDense:
         with dropping(keys), OwnWeights({self.places[name]: p for name, p in parameters.items()}):
             features = net.body(x.flatten(0, 1))
             logits = features if head is None else head(features)
-        return Out(*(t.unflatten(0, x.shape[:2]) for t in (logits, of_sample(features)))), {}
+        logits, features = (t.reshape(*x.shape[:2], *t.shape[1:]) for t in (logits, of_sample(features)))
+        return Out(logits, features), {}
 
 
 class OwnWeights(TorchFunctionMode):
