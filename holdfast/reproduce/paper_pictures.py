@@ -22,9 +22,10 @@ MOST = 40  # cells in a picture
 
 
 def main_table(tables: Sequence[TableRecord]) -> TableRecord | None:
-    """Return a paper's table to draw: the first that has numbers of ours beside printed ones, as the page shows it."""
-    shown = (shown_table(tables, of, verdicts(tables, of)[0]) for of in claims(tables))
-    return next((t for t in shown if drawn(t)), None)
+    """Return a paper's table to draw: the first that has numbers beside printed ones, if possible on published data."""
+    shown = [shown_table(tables, of, verdicts(tables, of)[0]) for of in claims(tables)]
+    found = sorted(filter(drawn, shown), key=lambda t: not any(runs.on_published_data for runs in t.runs))
+    return found[0] if found else None
 
 
 def drawn(t: TableRecord) -> list[tuple[str, list[tuple[str, CellRecord]]]]:
