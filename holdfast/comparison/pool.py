@@ -20,6 +20,7 @@ import torch
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.planned_run import PlannedRun
+from holdfast.core.devices import deal_gpus, starting_on
 from holdfast.core.errors import HoldfastError
 from holdfast.core.user_files import import_file
 from holdfast.runs.code_files import listed, located
@@ -58,7 +59,8 @@ class ProcessPool:
         stop_sent = stopped = False
         try:
             with ignoring_interrupts():
-                pipes = dict(self._start(files_of(tasks)) for _ in range(self.jobs))
+                gpus = deal_gpus(self.jobs, {task.config.device for task in tasks})
+                pipes = dict(self._start(files_of(tasks), gpu) for gpu in gpus)
             for pipe in pipes:
                 busy[pipe] = waiting.pop(0)
                 pipe.send(busy[pipe])
@@ -89,11 +91,12 @@ class ProcessPool:
                 process.join()
         return not stopped
 
-    def _start(self, files: list[str]) -> tuple[Connection, SpawnProcess]:
+    def _start(self, files: list[str], gpu: str | None) -> tuple[Connection, SpawnProcess]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=serve, args=(theirs, files, self.threads, self.light))
-        process.start()
+        with starting_on(gpu):
+            process.start()
         theirs.close()
         try:
             self._send_executor(ours)

@@ -43,7 +43,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--set", {**REPEATED, "metavar": "KEY=VALUE"}, "change a setting of every cell; repeatable"),
     ("--import", {**REPEATED, "metavar": "FILE", "dest": "imports"}, f"{FIELDS['imports'].metadata['doc']}"),
     ("--data-dir", {"metavar": "DIR"}, "folder of the data sets"),
-    ("--device", {}, "auto, cpu or cuda"),
+    ("--device", {}, "auto, cpu, cuda or cuda:N"),
     ("--collect", FLAG, "run nothing, and make the tables of what is in --out"),
     ("--light", FLAG, "delete the checkpoint of every finished run"),
     ("--note", {"default": "", "metavar": "TEXT"}, "a sentence to keep with the numbers, such as the data's origin"),

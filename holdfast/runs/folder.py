@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.data.federation import Federation
     from holdfast.models.net import Net
     from holdfast.runs.checkpoint import Manifest
+    from holdfast.runs.snapshot import Snapshot
 
 LISTED = 200  # the most clients whose counts are kept
 
@@ -134,9 +135,17 @@ class RunFolder:
         return records
 
     def append(self, record: RoundRecord) -> None:
+        """Add a line to the history; the checkpoint that covers it takes care that it is on the disk."""
         with naming(self.path / HISTORY), (self.path / HISTORY).open("a", encoding="utf-8") as file:
             file.write(to_line(record))
+
+    def keep(self, config: Config, snapshot: Snapshot) -> None:
+        """Write a checkpoint, once the history that it covers is on the disk."""
+        from holdfast.runs import checkpoint
+
+        with naming(self.path / HISTORY), (self.path / HISTORY).open("rb") as file:
             sync(file)
+        checkpoint.save(self.checkpoint, snapshot, self.checksums(config, snapshot.round))
 
     def finish(self, summary: dict[str, Any]) -> None:
         write_summary(self.path, summary)
