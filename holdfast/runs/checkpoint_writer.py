@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class CheckpointWriter:
@@ -27,9 +30,14 @@ class CheckpointWriter:
             if kind is None:  # an error of the block itself goes first
                 raise
 
-    def write(self, work: Callable[[], None]) -> None:
-        """Start to write, once the piece before is written."""
+    def keep(self, copy: Callable[[], T], write: Callable[[T], None]) -> None:
+        """Copy a state, once the one before is written, and start to write it."""
         self.wait()
+        copied = copy()
+        self.start(lambda: write(copied))
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Do a piece of writing in the thread."""
         self.thread = threading.Thread(target=self._carry_out, args=(work,), name="checkpoint", daemon=True)
         self.thread.start()
 

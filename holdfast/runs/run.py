@@ -267,7 +267,7 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
 
 def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -> Evaluation | None:
     """Play the rounds that are left; ``history`` grows by one record each. Return the last round's evaluation."""
-    with CheckpointWriter() as writer:
+    with options.writer() as writer:
         return _rounds_with(writer, trainer, options, history)
 
 
@@ -303,10 +303,9 @@ def _rounds_with(
 
 def _keep(writer: CheckpointWriter, folder: RunFolder, trainer: Trainer, t: int) -> None:
     """Keep the state after round ``t``, while the next rounds are trained."""
-    writer.wait()  # before another copy of the state is made
-    snapshot = take(t, trainer.server, trainer.clients)
-    writer.write(lambda: folder.keep(trainer.config, snapshot))
-    first = t <= trainer.config.checkpoint_every  # a history longer than that has a checkpoint, or has lost it
+    config = trainer.config
+    writer.keep(lambda: take(t, trainer.server, trainer.clients), lambda snapshot: folder.keep(config, snapshot))
+    first = t <= config.checkpoint_every  # a history longer than that has a checkpoint, or has lost it
     if first or not isinstance(trainer, Simulation):  # nodes drop the states that no checkpoint needs
         writer.wait()
 

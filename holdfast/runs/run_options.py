@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.runs.checkpoint_writer import CheckpointWriter
 from holdfast.runs.folder import RunFolder
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
@@ -23,6 +24,7 @@ class RunOptions:
         on_start: Called before the first round with the trainer and the number of rounds already done.
         on_round: Called after every round with its record.
         stop: Asked after every round; True ends the run, which can be resumed.
+        writer: Makes what writes the checkpoints.
     """
 
     folder: RunFolder | None = None
@@ -31,6 +33,7 @@ class RunOptions:
     on_start: Callable[[Trainer, int], None] = lambda trainer, done: None
     on_round: Callable[[RoundRecord], None] = lambda record: None
     stop: Callable[[], bool] = lambda: False
+    writer: Callable[[], CheckpointWriter] = lambda: CheckpointWriter()
 
     def __post_init__(self) -> None:
         if self.resume and self.folder is None:

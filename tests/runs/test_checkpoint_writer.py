@@ -11,11 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from campaign.process import Child
 from helpers.commands import TINY, call, facts, files, good, lines
-from holdfast.runs import checkpoint, run
+from holdfast.method.config import Config
+from holdfast.method.method import as_method
+from holdfast.runs import checkpoint, run_options
 from holdfast.runs.checkpoint_writer import CheckpointWriter
+from holdfast.runs.setup import prepare_simulation
+from holdfast.runs.snapshot import take
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 SUMS = ("scaffold+moon+fedavgm", "feddyn", "fedcm+latest", "fedgen", "fedadam+adam")
@@ -26,22 +31,21 @@ class LateWriter(CheckpointWriter):
 
     work: Callable[[], None] | None = None
 
-    def write(self, work: Callable[[], None]) -> None:
-        self.wait()
+    def start(self, work: Callable[[], None]) -> None:
         self.work = work
 
     def wait(self) -> None:
         work, self.work = self.work, None
         if work is not None:
-            super().write(work)
+            super().start(work)
         super().wait()
 
 
 class PromptWriter(CheckpointWriter):
     """Writes before the next round starts."""
 
-    def write(self, work: Callable[[], None]) -> None:
-        super().write(work)
+    def start(self, work: Callable[[], None]) -> None:
+        super().start(work)
         self.wait()
 
 
@@ -59,12 +63,33 @@ def test_a_late_checkpoint_holds_the_round_it_is_of(
     words = ("run", method, *TINY, "--public", "0.05", "--rounds", "5", *how, "--checkpoint-every", "2", "--out")
     for name, writer in (("late", LateWriter), ("prompt", PromptWriter)):
         with monkeypatch.context() as patch:
-            patch.setattr(run, "CheckpointWriter", writer)
+            patch.setattr(run_options, "CheckpointWriter", writer)
             good(*words, name)
     late, prompt = (states(name) for name in ("late", "prompt"))
     assert {"server-000004.safetensors", "server-000005.safetensors"} <= late.keys()
     assert late == prompt
     assert facts("late") == facts("prompt")
+
+
+@pytest.mark.parametrize("kept", ["memory", "disk"])
+def test_a_snapshot_does_not_change(kept: str) -> None:
+    """Not even if the model and the states are overwritten in place, or a client's state is replaced."""
+    config = Config(method="scaffold", model="linear", clients=4, cohort=2, steps=1, states=kept)
+    simulation = prepare_simulation(config, as_method("scaffold"))
+    simulation.play(1)
+    changed = set(simulation.clients.changed)
+    w, c = simulation.server.w.clone(), simulation.server.states["scaffold"]["c"].clone()
+    before = {i: simulation.clients.rows[i]["scaffold"]["c"].clone() for i in changed}
+    snapshot = take(1, simulation.server, simulation.clients)
+    simulation.server.w.zero_()
+    simulation.server.states["scaffold"]["c"].fill_(7)
+    for i in changed:
+        simulation.clients.rows[i] = {"scaffold": {"c": torch.zeros_like(w)}}
+    assert torch.equal(snapshot.server["model"], w)
+    assert torch.equal(snapshot.server["scaffold/c"], c)
+    assert snapshot.clients.keys() == changed
+    assert all(torch.equal(snapshot.clients[i]["scaffold"]["c"], before[i]) for i in changed)
+    assert not simulation.clients.changed
 
 
 def killing_at(rename: int) -> Callable[[], None]:
@@ -88,7 +113,7 @@ def test_killed_at_any_rename_and_resumed(monkeypatch: pytest.MonkeyPatch) -> No
     """A real SIGKILL, which ends both threads, while a writer that is late is at any of its renames."""
     words = ("run", "scaffold", *TINY, "--rounds", "3", "--out")
     good(*words, "whole")
-    monkeypatch.setattr(run, "CheckpointWriter", LateWriter)
+    monkeypatch.setattr(run_options, "CheckpointWriter", LateWriter)
     kept = set()
     for rename in range(1, 100):
         child = Child(lambda: good(*words, "killed"), killing_at(rename))
@@ -149,10 +174,10 @@ def test_one_piece_at_a_time() -> None:
         done.append(1)
 
     with CheckpointWriter() as writer:
-        writer.write(first)
+        writer.keep(int, lambda _: first())
         assert done == []
         threading.Timer(0.05, free.set).start()
-        writer.write(lambda: done.append(2))
+        writer.keep(int, lambda _: done.append(2))
         assert done[0] == 1
     assert done == [1, 2]
 
@@ -161,7 +186,7 @@ def test_ctrl_c_waits_for_what_is_being_written(monkeypatch: pytest.MonkeyPatch)
     done: list[int] = []
     free = threading.Event()
     writer = CheckpointWriter()
-    writer.write(lambda: free.wait(10) and done.append(1))
+    writer.start(lambda: free.wait(10) and done.append(1))
     assert writer.thread is not None
     real, presses = writer.thread.join, iter([1, 2])
 
