@@ -39,6 +39,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--scale", {"default": "small"}, f"{', '.join(SCALES)} (the paper's own setting); default: small"),
     ("--seeds", NUMBER, "runs per cell, with seeds 0, 1, ...; default: 1"),
     ("--jobs", NUMBER, "runs at a time, each in its own process; default: 1"),
+    ("--executor", {"default": "process"}, "where they run: process, ray, ray://host:port or slurm; default: process"),
     ("--out", {"metavar": "DIR"}, "folder of the runs; default: runs/reproduce-PAPER-SCALE"),
     ("--set", {**REPEATED, "metavar": "KEY=VALUE"}, "change a setting of every cell; repeatable"),
     ("--import", {**REPEATED, "metavar": "FILE", "dest": "imports"}, f"{FIELDS['imports'].metadata['doc']}"),
@@ -86,9 +87,9 @@ def main(args: Sequence[str], program: str = PROGRAM) -> int:
     ):
         result = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
-            seeds=given.seeds, jobs=given.jobs, out=given.out, collect=given.collect, light=given.light,
-            note=given.note, watch=Observer() if given.quiet or given.collect else LineLog(), stop=stop,
-            folder=folder, **settings,
+            seeds=given.seeds, jobs=given.jobs, executor=given.executor, out=given.out,
+            collect=given.collect, light=given.light, note=given.note, watch=Observer() if given.quiet or given.collect else LineLog(),
+            stop=stop, folder=folder, **settings,
         )  # fmt: skip
     show(result, given)
     if not result.finished:

@@ -14,7 +14,6 @@ from torch import nn
 
 from holdfast.core.devices import current_device
 from holdfast.core.errors import HoldfastError
-from holdfast.core.folder_lock import FolderLock
 from holdfast.core.notebook import shows_progress
 from holdfast.data.federation import Federation
 from holdfast.data.normalisation import FEDERATED, OFF
@@ -199,7 +198,7 @@ def _reserved(options: RunOptions) -> AbstractContextManager[object]:
         return nullcontext()
     if not options.resume:
         options.folder.check_free(options.overwrite)
-    return FolderLock(options.folder.path)
+    return options.folder.reserve()
 
 
 def _play(trainer: Trainer, options: RunOptions, federation: Federation) -> Result:

@@ -52,9 +52,9 @@ def only_own_files(folder: Path) -> bool:
     return {p for p in folder.rglob("*") if not p.is_dir()} <= own_files(folder)
 
 
-def delete_own_files(folder: Path) -> None:
-    """Delete the files that a run writes, and the folders that are empty then."""
-    files = own_files(folder)
+def delete_own_files(folder: Path, but: frozenset[str] = frozenset()) -> None:
+    """Delete the files that a run writes, ``but`` for those of these names, and the folders that are empty then."""
+    files = {path for path in own_files(folder) if path.name not in but}
     for path in files:
         path.unlink(missing_ok=True)
     parents = {parent for path in files for parent in path.relative_to(folder).parents}
