@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import socket
 import threading
@@ -20,6 +21,7 @@ from holdfast.core.errors import HoldfastError
 
 LOOPBACK = "127.0.0.1"
 ANSWERS = 5.0  # seconds in which a cluster must answer
+KEEPS_GPUS = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"  # 0: as in later versions of Ray, without its warning
 NEWS = 1.0  # seconds for which a worker waits for the next round before it says that there is none
 REMEDY = "see Ray's log of that worker, then run the command again"
 
@@ -156,6 +158,7 @@ class RayPool(WorkerPool):
         else:
             refuse_silent(self.address)
             options = {"address": self.address, "logging_level": logging.ERROR}
+        os.environ.setdefault(KEEPS_GPUS, "0")
         try:
             self.ray.init(**options)
         except Exception as error:  # of many kinds: no answer, another version of Ray or Python, ...

@@ -88,8 +88,8 @@ def main(args: Sequence[str], program: str = PROGRAM) -> int:
         result = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
             seeds=given.seeds, jobs=given.jobs, executor=given.executor, out=given.out,
-            collect=given.collect, light=given.light, note=given.note, watch=Observer() if given.quiet or given.collect else LineLog(),
-            stop=stop, folder=folder, **settings,
+            collect=given.collect, light=given.light, note=given.note, stop=stop, folder=folder,
+            watch=Observer() if given.quiet or given.collect else LineLog(), **settings,
         )  # fmt: skip
     show(result, given)
     if not result.finished:

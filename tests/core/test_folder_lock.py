@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from helpers.commands import good, lines
 from helpers.exact_errors import raises_exactly
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import LOCK, STALE, FolderInUse, FolderLock, LockOwner
 from holdfast.runs.folder import RunFolder
+from holdfast.training.round_record import RoundRecord
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -136,6 +138,22 @@ def test_an_owner_that_was_suspended_notices_that_it_lost_the_folder(how: str):
         ):
             folder.append(line)
         assert not Path("here/history.jsonl").exists()
+
+
+def test_a_run_that_replaces_another_keeps_its_lock():
+    """Deleting the files of the run before must not let a second writer in."""
+    small: dict[str, Any] = {"steps": 1, "model": "linear", "out": "here"}
+    held: list[bool] = []
+
+    def on_round(record: RoundRecord) -> None:
+        with pytest.raises(FolderInUse), FolderLock(Path("here")):
+            pass
+        held.append(Path("here", LOCK).exists())
+
+    holdfast.run(rounds=1, **small)
+    holdfast.run(rounds=2, overwrite=True, on_round=on_round, **small)
+    assert held == [True, True]
+    assert not Path("here", LOCK).exists()
 
 
 # -- runs --------------------
