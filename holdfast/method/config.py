@@ -196,7 +196,7 @@ class Config(Named):
     eval_every: int = param(1, "evaluate every N rounds, and after the last", low=1)
     drift: bool = param(False, "measure client drift in every evaluated round", roles=("extends",))
     track: str | None = param(
-        None, "log every round to a tracker", choices=("tensorboard", "mlflow"), roles=("place", "free")
+        None, "log every round to a tracker", choices=("tensorboard", "mlflow", "wandb"), roles=("place", "free")
     )
     checkpoint_every: int = param(
         1, "write a checkpoint every N rounds, and after the last", low=1, roles=("place", "free")

@@ -22,7 +22,7 @@ PATTERNS = (
     "report_files/*.svg", f"{CHECKPOINT}/round-[0-9]*.json", f"{CHECKPOINT}/server-[0-9]*.safetensors",
     f"{CHECKPOINT}/client-[0-9]*.safetensors", f"{FLOWER}/*.log", f"{FLOWER}/node*/*/client-[0-9]*.safetensors",
     f"{EXPORT}/*/model.*", f"{EXPORT}/*/weights.pt", f"{EXPORT}/*/README.md", "tensorboard/events.out.tfevents.*",
-    "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*",
+    "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*", "wandb/**/*",
     f"{COPIES}/*.py",
 )  # fmt: skip
 
@@ -43,7 +43,7 @@ def own_files(folder: Path) -> set[Path]:
         for pattern in PATTERNS
         for ending in ("", ASIDE)
         for path in folder.glob(pattern + ending)
-        if path.is_file()
+        if path.is_file() or path.is_symlink()
     }
 
 
