@@ -1,8 +1,8 @@
 """Trackers: the figures of every round, logged live for TensorBoard, MLflow or W&B with ``--track``.
 
 TensorBoard's event files are in ``tensorboard/`` of the run. MLflow gets a small database in ``mlflow/`` of the run, or
-the user's own server if a tracking URI is set. W&B has a file of its own, ``wandb_tracker.py``. Tracking changes nothing
-in what a run computes: a resumed run may continue with its tracker, start tracking or stop tracking.
+the user's own server if a tracking URI is set. W&B has a file of its own, ``wandb_tracker.py``. Tracking changes no
+number: a resumed run may continue with its tracker, start tracking or stop tracking.
 """
 
 from __future__ import annotations
