@@ -89,11 +89,19 @@ class FolderLock:
 
     def check(self) -> None:
         """Raise an error if another host has taken the folder, since this process was suspended for over a minute."""
-        if self.file is None or not same_file(self.file, self.path) or read_owner(self.file) != self.owner:
+        if self.file is None or not same_file(self.file, self.path) or self._named() != self.owner:
             raise HoldfastError(
                 f"{self.path.parent} was taken over by another command while this one was suspended: leave it to "
                 "the other"
             )
+
+    def _named(self) -> LockOwner | None:
+        """Return whom the file names now; it is opened anew, which shared file systems and other threads ask for."""
+        try:
+            with self.path.open(encoding="utf-8") as file:
+                return read_owner(file)
+        except OSError:
+            return None
 
     def _acquire(self) -> IO[str]:
         """Open the file and lock it; the file may be deleted by its owner meanwhile, then it is opened again."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,13 @@ def test_an_owner_that_was_suspended_notices_that_it_lost_the_folder(how: str):
         ):
             folder.append(line)
         assert not Path("here/history.jsonl").exists()
+
+
+def test_threads_may_check_at_the_same_time():
+    """The thread that writes checkpoints and the one that trains do."""
+    with FolderLock(Path("here")) as lock, ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(lambda: [lock.check() for _ in range(1000)]) for _ in range(2)]
+        assert all(len(each.result()) == 1000 for each in found)
 
 
 def test_a_run_that_replaces_another_keeps_its_lock():
