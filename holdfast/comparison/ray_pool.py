@@ -142,8 +142,8 @@ class RayPool(WorkerPool):
         return dropped
 
     def close(self) -> None:
-        for known in [*self.idle, *self.busy]:
-            self.ray.kill(known.worker)
+        for worker in [idle.worker for idle in self.idle] + [busy.worker for busy in self.busy]:
+            self.ray.kill(worker)
         if self.ours:
             self.ray.shutdown()
 
