@@ -49,7 +49,7 @@ def first_difference(stored: Config, asked: Mapping[str, Any], roles: tuple[str,
             continue
         value = checked(stored.name, FIELDS[name], value)
         before = stored.deal_seed if name == "split_seed" else getattr(stored, name)
-        if value != before and not (name == "device" and device_kind(str(value)) == device_kind(before)):
+        if value != before and not (name == "device" and device_kind(str(value)) == device_kind(str(before))):
             return Difference(name, before, value)
     return None
 
