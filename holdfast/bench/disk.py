@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from holdfast.bench import checkpoints
 from holdfast.bench.timing import Timing
 from holdfast.core.files import ASIDE, write_atomically
 
@@ -22,6 +23,7 @@ def rows() -> Iterator[Timing]:
         path, content = Path(folder) / "file", os.urandom(SIZE)
         base, ours = (fastest_write(write, path, content) for write in (write_without_sync, write_atomically))
         yield Timing(SUITE, f"{SIZE / 1e6:g} MB", ours, "ms", base, f"the fastest of {REPEATS}")
+    yield from checkpoints.rows()
 
 
 def write_without_sync(path: Path, content: bytes) -> None:

@@ -38,6 +38,7 @@ class CompareFlags:
     sweep: tuple[str, ...]
     targets: str | None
     jobs: int
+    executor: str
     out: Path | None
     overwrite: bool
     light: bool
@@ -60,6 +61,10 @@ class CompareFlags:
 @click.option(
     "--jobs", type=WholeNumber(), default=1, show_default=True, help="runs at a time, each in its own process"
 )
+@click.option(
+    "--executor", default="process", show_default=True, metavar="WHERE",
+    help="where they run: process, ray, ray://host:port or slurm",
+)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the comparison  [default: a new one in runs/]")
 @click.option("--overwrite", is_flag=True, help="replace the comparison in --out")
 @click.option("--light", is_flag=True, help="delete the checkpoints of finished runs")
@@ -120,8 +125,9 @@ def run(methods: tuple[str, ...], values: dict[str, Any], options: CompareFlags,
     ):
         return compare(
             methods, seeds=options.seeds, first_seed=options.first_seed, sweep=sweep_from_text(options.sweep),
-            targets=numbers(options.targets), jobs=options.jobs, out=folder, overwrite=options.overwrite,
-            light=options.light, watch=observer(console, options.quiet), stop=stop, progress=False, **values,
+            targets=numbers(options.targets), jobs=options.jobs, executor=options.executor, out=folder,
+            overwrite=options.overwrite, light=options.light, watch=observer(console, options.quiet), stop=stop,
+            progress=False, **values,
         )  # fmt: skip
 
 

@@ -15,10 +15,11 @@ from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan, metric_facts
+from holdfast.comparison.pool_choice import check_pool
 from holdfast.comparison.result import collect
 from holdfast.comparison.runner import refuse_damaged, refuse_mixed_meanings, run_all
 from holdfast.comparison.study_folder import StudyFolder
-from holdfast.comparison.study_schema import FACTORY, DataFacts, ExecutionOptions, MetricFacts, Study
+from holdfast.comparison.study_schema import FACTORY, PROCESS, DataFacts, ExecutionOptions, MetricFacts, Study
 from holdfast.comparison.table_texts import markdown
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
@@ -87,6 +88,7 @@ def compare(
     sweep: Mapping[str, Sequence[Any]] | None = None,
     targets: Sequence[float] | None = None,
     jobs: int = 1,
+    executor: str = PROCESS,
     out: str | Path | None = None,
     overwrite: bool = False,
     light: bool = False,
@@ -106,7 +108,8 @@ def compare(
         first_seed: The first seed; the others follow it.
         sweep: Fields of ``Config``, each with several values to try.
         targets: Scores to reach; by default 50, 80 and 95% of the best that the first method reaches.
-        jobs: Number of processes that share the work.
+        jobs: Runs at a time, each in its own process.
+        executor: Where these processes are: ``process`` for this machine, ``ray``, ``ray://host:port`` or ``slurm``.
         out: The folder of the comparison, by default a new one in ``runs``. Called again with the same folder, only
             what is missing is run.
         overwrite: Replace the comparison in ``out``.
@@ -122,7 +125,8 @@ def compare(
     check_numbers(jobs, targets)
     if isinstance(data, Federation):
         raise HoldfastError("compare deals a federation per seed: give it the data set, and split and clients")
-    if callable(settings.get("metric")) and jobs > 1:
+    check_pool(executor)
+    if callable(settings.get("metric")) and (jobs > 1 or executor != PROCESS):
         raise HoldfastError("a metric from Python needs jobs=1; with more, put it in a file: metric='costs.py:cost'")
     from_python = python_objects(data, model)
     if "metric" in settings:
@@ -130,16 +134,16 @@ def compare(
         from_python |= {name: str(text) for name, text in own.items() if callable(settings[name])}
         settings |= own
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
-    execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light)
+    execution = ExecutionOptions(None if targets is None else [float(t) for t in targets], jobs, light, executor)
     objects = {what.removesuffix(" factory"): name for what, name in from_python.items() if what != "metric"}
     common = settings | named | objects
     request = ComparisonRequest(methods, common, seeds, first_seed, sweep or {}, execution, from_python)
-    executor = Executor(data if isinstance(data, DataSet) else None, None if isinstance(model, str) else model)
+    carrier = Executor(data if isinstance(data, DataSet) else None, None if isinstance(model, str) else model)
     plan = make_plan(request)
-    plan = plan.decided(executor.data_of(plan.config))
+    plan = plan.decided(carrier.data_of(plan.config))
     watch = watch or _follower(progress)
     with folder_for(None if out is None else Path(out), "compare", slug(plan.config.data)) as path:
-        return run_plan(plan, executor, StudyFolder(path), overwrite, watch, stop)
+        return run_plan(plan, carrier, StudyFolder(path), overwrite, watch, stop)
 
 
 def _follower(progress: bool | None) -> Observer | None:
@@ -187,7 +191,8 @@ def run_plan(
         refuse_mixed_meanings(tasks)
         refuse_damaged(tasks)
         folder.write_plan(plan, facts)
-        done = run_all(tasks, executor, plan.execution.jobs, watch, stop, plan.execution.light)
+        how = plan.execution
+        done = run_all(tasks, executor, how.jobs, watch, stop, how.light, how.executor)
         study = collect(plan, folder.path, facts) if done else None
         if study is not None:
             folder.write_result(study)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from holdfast.comparison.planned_run import PlannedRun
+from holdfast.core.devices import pick_device
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.data.sources import load
@@ -22,7 +23,7 @@ from holdfast.runs.folder import RunFolder
 from holdfast.runs.provenance import made_here
 from holdfast.runs.run import carry_out
 from holdfast.runs.run_options import RunOptions
-from holdfast.runs.setup import check_together, deal, pick_device
+from holdfast.runs.setup import check_together, deal
 from holdfast.training.round import Diverged
 from holdfast.training.round_record import RoundRecord
 

@@ -19,7 +19,7 @@ from holdfast.comparison.part_sweeps import (
     with_values,
 )
 from holdfast.comparison.planned_run import PlannedRun
-from holdfast.comparison.study_schema import DataFacts, ExecutionOptions, MetricFacts, StoredPlan
+from holdfast.comparison.study_schema import PROCESS, DataFacts, ExecutionOptions, MetricFacts, StoredPlan
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.shell_words import command_line
 from holdfast.core.user_files import MODULES
@@ -247,7 +247,8 @@ def flags(config: Config, leave_out: Collection[str]) -> list[str]:
 def execution_flags(options: ExecutionOptions) -> list[str]:
     targets = ["--targets", ",".join(map(str, options.targets))] if options.targets else []
     jobs = ["--jobs", str(options.jobs)] if options.jobs > 1 else []
-    return targets + jobs + ["--light"] * options.light
+    executor = ["--executor", options.executor] if options.executor != PROCESS else []
+    return targets + jobs + ["--light"] * options.light + executor
 
 
 def make_plan(request: ComparisonRequest) -> Plan:

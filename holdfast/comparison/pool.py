@@ -8,95 +8,110 @@ import pickle
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 
 from holdfast.comparison.executor import Executor
-from holdfast.comparison.observers import Observer
 from holdfast.comparison.planned_run import PlannedRun
+from holdfast.comparison.worker_pool import Event, RoundDone, RunEnded, RunFailed, WorkerDied, WorkerPool
+from holdfast.core.devices import deal_gpus, starting_on
 from holdfast.core.errors import HoldfastError
 from holdfast.core.user_files import import_file
 from holdfast.runs.code_files import listed, located
 
 STOP = "stop"
+REMEDY = "run the command again with fewer --jobs"
 
 
-class ProcessPool:
-    """Processes that share the work and the cores.
+class Worker(NamedTuple):
+    """A process of the pool, the pipe to it, and its place: a process that replaces another takes its place and GPU."""
+
+    pipe: Connection
+    process: SpawnProcess
+    place: int
+
+
+class ProcessPool(WorkerPool):
+    """Processes that share the work, the cores and the GPUs.
 
     Attributes:
         jobs: The number of processes.
         executor: What runs the tasks; every process has a copy.
         light: Whether to delete the checkpoints of finished runs.
         threads: The number of torch threads of each process.
+        waiting: The numbers of the runs that no process has.
+        idle: The processes that have no run.
+        busy: The others, by their pipes, with the numbers of their runs.
     """
 
     def __init__(self, jobs: int, executor: Executor, light: bool) -> None:
         self.jobs, self.executor, self.light = jobs, executor, light
         self.threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // jobs))
+        self.waiting: list[int] = []
+        self.idle: list[Worker] = []
+        self.busy: dict[Connection, tuple[Worker, int]] = {}
 
-    def run(self, tasks: Sequence[PlannedRun], watch: Observer, stop: Callable[[], bool]) -> bool:
-        """Run the tasks. A run that fails, other than by diverging, ends them all with its error.
+    def open(self, tasks: Sequence[PlannedRun]) -> None:
+        self.tasks, self.files = tasks, files_of(tasks)
+        self.gpus = deal_gpus(self.jobs, {task.config.device for task in tasks})
+        with ignoring_interrupts():
+            for place in range(self.jobs):
+                self.idle.append(self._start(place))
 
-        Args:
-            tasks: What to run.
-            watch: Observes every round and run.
-            stop: Asked again and again whether to stop.
+    def submit(self, numbers: Sequence[int]) -> None:
+        self.waiting += numbers
 
-        Returns:
-            Whether every run is done.
-        """
-        waiting = list(tasks)
-        busy: dict[Connection, PlannedRun] = {}
-        pipes: dict[Connection, SpawnProcess] = {}
-        stop_sent = stopped = False
-        try:
-            with ignoring_interrupts():
-                pipes = dict(self._start(files_of(tasks)) for _ in range(self.jobs))
-            for pipe in pipes:
-                busy[pipe] = waiting.pop(0)
-                pipe.send(busy[pipe])
-            while busy:
-                if stop() and not stop_sent:
-                    stop_sent, waiting, stopped = True, [], bool(waiting)
-                    for pipe in busy:
-                        pipe.send(STOP)
-                for pipe in ready(busy):
-                    kind, *content = self._receive(pipe, pipes[pipe])
-                    if kind == "round":
-                        watch.round(busy[pipe], content[0])
-                    elif kind == "end":
-                        task = busy.pop(pipe)
-                        watch.end(task, *content)
-                        stopped = stopped or content[0] == "stopped"
-                        if waiting:
-                            busy[pipe] = waiting.pop(0)
-                            pipe.send(busy[pipe])
-                    elif kind == "expected":
-                        raise content[0]
-                    else:
-                        raise RuntimeError(content[0])
-        finally:
-            for pipe, process in pipes.items():
+    def events(self) -> Iterable[tuple[int, Event]]:
+        self._hand_out()
+        for pipe in ready(self.busy):
+            worker, number = self.busy[pipe]
+            event = self._receive(worker)
+            if isinstance(event, WorkerDied):
+                del self.busy[pipe]
                 pipe.close()
-                process.terminate()
-                process.join()
-        return not stopped
+                with ignoring_interrupts():
+                    self.idle.append(self._start(worker.place))
+            elif isinstance(event, RunEnded):
+                del self.busy[pipe]
+                self.idle.append(worker)
+            yield number, event
 
-    def _start(self, files: list[str]) -> tuple[Connection, SpawnProcess]:
+    def ask_to_stop(self) -> set[int]:
+        dropped, self.waiting = {*self.waiting}, []
+        for pipe in self.busy:
+            with suppress(OSError):  # it has died, which is noticed when it is read
+                pipe.send(STOP)
+        return dropped
+
+    def close(self) -> None:
+        for worker in [*self.idle, *(worker for worker, _ in self.busy.values())]:
+            worker.pipe.close()
+            worker.process.terminate()
+            worker.process.join()
+
+    def _hand_out(self) -> None:
+        while self.waiting and self.idle:
+            worker, number = self.idle.pop(0), self.waiting.pop(0)
+            self.busy[worker.pipe] = worker, number
+            with suppress(OSError):  # likewise
+                worker.pipe.send(self.tasks[number])
+
+    def _start(self, place: int) -> Worker:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, files, self.threads, self.light))
-        process.start()
+        process = context.Process(target=serve, args=(theirs, self.files, self.threads, self.light))
+        with starting_on(self.gpus[place]):
+            process.start()
         theirs.close()
         try:
-            self._send_executor(ours)
+            with suppress(BrokenPipeError):  # likewise
+                self._send_executor(ours)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             process.terminate()
             process.join()
@@ -104,7 +119,7 @@ class ProcessPool:
                 f"the model or the data cannot be sent to the processes of --jobs ({error}): define them at the top "
                 "level of a module, or use one job"
             ) from error
-        return ours, process
+        return Worker(ours, process, place)
 
     def _send_executor(self, pipe: Connection) -> None:
         """Send what a process works with. If its data cannot be in shared memory, which may be full, send a copy."""
@@ -113,16 +128,14 @@ class ProcessPool:
         except RuntimeError:  # what torch raises then
             pipe.send(pickle.dumps(self.executor))
 
-    def _receive(self, pipe: Connection, process: SpawnProcess) -> tuple[Any, ...]:
+    def _receive(self, worker: Worker) -> Event:
         try:
-            message: tuple[Any, ...] = pipe.recv()
-        except EOFError as error:
-            process.join()
-            raise HoldfastError(
-                f"a process of --jobs died with exit code {process.exitcode} (-9: out of memory?); its finished rounds "
-                "are kept: run the command again with fewer --jobs"
-            ) from error
-        return message
+            event: Event = worker.pipe.recv()
+        except (EOFError, ConnectionError):
+            worker.process.join()
+            code = worker.process.exitcode
+            return WorkerDied(f"a process of --jobs died with exit code {code} (-9: out of memory?)", REMEDY)
+        return event
 
 
 def ready(pipes: Iterable[Connection]) -> list[Connection]:
@@ -159,14 +172,19 @@ def serve(pipe: Connection, files: list[str], threads: int, light: bool) -> None
         if task == STOP:  # it arrived just after the run had ended
             continue
         try:
-            state, why = executor.run(task, lambda record: pipe.send(("round", record)), lambda: pipe.poll(), light)
-            pipe.send(("end", state, why))
-        except HoldfastError as error:
-            pipe.send(("expected", HoldfastError(str(error))))
-        except OSError as error:
-            pipe.send(("expected", OSError(error.errno, error.strerror or str(error), error.filename)))
-        except Exception:
-            pipe.send(("failed", traceback.format_exc()))
+            end = executor.run(task, lambda record: pipe.send(RoundDone(record)), lambda: pipe.poll(), light)
+            pipe.send(RunEnded(*end))
+        except Exception as error:
+            pipe.send(failure(error))
+
+
+def failure(error: Exception) -> RunFailed:
+    """Return what a worker reports of an error; only errors that users can fix keep their kind."""
+    if isinstance(error, HoldfastError):
+        return RunFailed(HoldfastError(str(error)))
+    if isinstance(error, OSError):
+        return RunFailed(OSError(error.errno, error.strerror or str(error), error.filename))
+    return RunFailed(RuntimeError("".join(traceback.format_exception(error))))
 
 
 def die_with_parent() -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.planned_run import PlannedRun
-from holdfast.comparison.pool import ProcessPool
+from holdfast.comparison.pool_choice import make_pool
 from holdfast.comparison.stored_run import read_run
+from holdfast.comparison.study_schema import PROCESS
 from holdfast.core.errors import HoldfastError
 
 
@@ -19,16 +20,18 @@ def run_all(
     watch: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     light: bool = False,
+    where: str = PROCESS,
 ) -> bool:
     """Run all tasks that are not done yet.
 
     Args:
         tasks: All runs, done or not.
         executor: Runs them.
-        jobs: The number of processes.
+        jobs: Runs at a time.
         watch: Observes every round and run.
         stop: Asked after every round whether to stop.
         light: Delete the checkpoints of finished runs.
+        where: The workers: processes of this machine, Ray or SLURM; see ``pool_choice``.
 
     Returns:
         Whether every run is finished or diverged.
@@ -38,8 +41,8 @@ def run_all(
     left = [task for task, state in zip(tasks, states, strict=True) if state in ("new", "started")]
     watch.begin(tasks, states)
     try:
-        if jobs > 1 and len(left) > 1:
-            return ProcessPool(min(jobs, len(left)), executor, light).run(left, watch, stop)
+        if left and (where != PROCESS or (jobs > 1 and len(left) > 1)):
+            return make_pool(where, min(jobs, len(left)), executor, light).run(left, watch, stop)
         for task in left:
             state, why = executor.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
             watch.end(task, state, why)

@@ -376,13 +376,17 @@ class Study:
         return MetricFacts(self.metric, self.higher_is_better, self.percent, self.task)
 
 
+PROCESS = "process"  # the executor that is usual
+
+
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """What may differ each time a comparison is resumed: scores to reach, parallel jobs, and kept checkpoints."""
+    """What may differ each time a comparison is resumed: scores to reach, parallel jobs, kept checkpoints, workers."""
 
     targets: list[float] | None = None
     jobs: int = 1
     light: bool = False
+    executor: str = PROCESS
 
 
 @dataclass(frozen=True)

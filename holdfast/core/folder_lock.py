@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.files import ASIDE
 
 LOCK = ".lock"
 HEARTBEAT = 5.0  # seconds between two touches of the file
@@ -51,6 +52,10 @@ class LockOwner:
         return f"process {self.pid}{place}, started {self.started}"
 
 
+class FolderInUse(HoldfastError):
+    """Another command that is alive has the folder."""
+
+
 class FolderLock:
     """Reserves a folder within ``with``; an owner that is alive is named in a one-line error."""
 
@@ -58,6 +63,7 @@ class FolderLock:
         self.path = folder / LOCK
         self.file: IO[str] | None = None
         self.made_folder = False
+        self.owner: LockOwner | None = None
         self.released = threading.Event()
 
     def __enter__(self) -> FolderLock:
@@ -66,7 +72,8 @@ class FolderLock:
         self.file = self._acquire()
         self.file.seek(0)
         self.file.truncate()
-        self.file.write(json.dumps(asdict(LockOwner.this_process())) + "\n")
+        self.owner = LockOwner.this_process()
+        self.file.write(json.dumps(asdict(self.owner)) + "\n")
         self.file.flush()
         threading.Thread(target=self._touch, daemon=True).start()
         return self
@@ -80,6 +87,22 @@ class FolderLock:
             with suppress(OSError):  # not empty: it is used
                 self.path.parent.rmdir()
 
+    def check(self) -> None:
+        """Raise an error if another host has taken the folder, since this process was suspended for over a minute."""
+        if self.file is None or not same_file(self.file, self.path) or self._named() != self.owner:
+            raise HoldfastError(
+                f"{self.path.parent} was taken over by another command while this one was suspended: leave it to "
+                "the other"
+            )
+
+    def _named(self) -> LockOwner | None:
+        """Return whom the file names now; it is opened anew, which shared file systems and other threads ask for."""
+        try:
+            with self.path.open(encoding="utf-8") as file:
+                return read_owner(file)
+        except OSError:
+            return None
+
     def _acquire(self) -> IO[str]:
         """Open the file and lock it; the file may be deleted by its owner meanwhile, then it is opened again."""
         while True:
@@ -92,14 +115,14 @@ class FolderLock:
                 file.close()
                 continue
             owner = read_owner(file)
-            if owner is not None and not owner.here and time.time() - self.path.stat().st_mtime < STALE:
+            if owner is not None and not owner.here and seconds_since_touched(self.path) < STALE:
                 file.close()
                 raise self._taken(owner)
             return file
 
-    def _taken(self, owner: LockOwner | None) -> HoldfastError:
+    def _taken(self, owner: LockOwner | None) -> FolderInUse:
         who = f" ({owner})" if owner else ""
-        return HoldfastError(f"{self.path.parent} is in use by another command{who}: wait until it ends, or stop it")
+        return FolderInUse(f"{self.path.parent} is in use by another command{who}: wait until it ends, or stop it")
 
     def _touch(self) -> None:
         while not self.released.wait(HEARTBEAT):
@@ -115,6 +138,19 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def seconds_since_touched(path: Path) -> float:
+    """Return how long ago a file was touched by the clock of its file system: those of two hosts may differ."""
+    touched = path.stat().st_mtime
+    probe = path.with_name(path.name + ASIDE)
+    try:
+        probe.touch()
+        now = probe.stat().st_mtime
+        probe.unlink()
+    except OSError:  # the folder cannot be written
+        now = time.time()
+    return now - touched
 
 
 def read_owner(file: IO[str]) -> LockOwner | None:
@@ -133,7 +169,7 @@ def lock_file(file: IO[str]) -> bool:
         import fcntl
     except ImportError:  # not POSIX: the heartbeat alone decides
         owner = read_owner(file)
-        fresh = time.time() - os.fstat(file.fileno()).st_mtime < STALE
+        fresh = seconds_since_touched(Path(file.name)) < STALE
         return owner is None or owner.pid == os.getpid() or not fresh
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

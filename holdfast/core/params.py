@@ -57,7 +57,7 @@ def param(
         high: The largest value allowed.
         above: A bound that the value must exceed.
         below: A bound that the value must stay under.
-        choices: The words allowed; a number may have words as alternatives.
+        choices: The words allowed; a number may have words as alternatives. ``cuda:N`` stands for any number N.
         roles: What the setting is to the rest of the library (settings of a run only, see ``method.config``).
         not_swept: Why a comparison cannot sweep the setting, as a remedy (settings of a run only).
         ranges: Whether a whole number may also be a range, such as ``2-5``.
@@ -165,7 +165,7 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
         value = f.metadata.get("renamed", {}).get(value, value) if isinstance(value, str) else value
         if isinstance(value, str) and not is_utf8(value):
             raise HoldfastError(f"{who} must be valid UTF-8, not {shortened(ascii(value))}: choose another name")
-        if isinstance(value, str) and (not f.metadata.get("choices") or value in f.metadata["choices"]):
+        if isinstance(value, str) and (not f.metadata.get("choices") or is_choice(value, f.metadata["choices"])):
             return value
     elif kind.startswith("tuple[str"):
         value = (value,) if isinstance(value, str) else value
@@ -196,6 +196,15 @@ def checked(owner: str, f: Field[Any], value: Any) -> Any:
     if base == "int" and isinstance(value, (int, float)) and abs(value) >= LARGEST_INT and math.isfinite(value):
         what += " that fits 64 bits"
     raise HoldfastError(f"{who} must be {what}, not {shortened(show(value))}")
+
+
+def is_choice(text: str, choices: tuple[str, ...]) -> bool:
+    """Tell whether a text is one of the words allowed.
+
+    >>> [is_choice(text, ("cpu", "cuda:N")) for text in ("cpu", "cuda:12", "cuda:N", "cuda:01")]
+    [True, True, False, False]
+    """
+    return re.sub(r":(0|[1-9][0-9]{0,3})$", ":N", text) in choices and not text.endswith(":N")
 
 
 def is_utf8(text: str) -> bool:

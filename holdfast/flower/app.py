@@ -16,6 +16,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from holdfast.core.devices import pick_device
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
 from holdfast.core.os_errors import in_one_line
@@ -46,7 +47,7 @@ from holdfast.runs.code_files import code_files, in_folder, located
 from holdfast.runs.file_imports import import_parts
 from holdfast.runs.run import run
 from holdfast.runs.run_result import Result
-from holdfast.runs.setup import RunSetup, arithmetic, fitted, is_named, pick_device, with_federation
+from holdfast.runs.setup import RunSetup, arithmetic, fitted, is_named, with_federation
 from holdfast.training.round import Trainer
 
 OUTCOME = "outcome"  # the setting that names the file in which the server reports how a run ended

@@ -38,6 +38,10 @@ def ray_trainer(setup: RunSetup) -> Iterator[Trainer]:
     if find_spec("ray") is None:
         raise HoldfastError("engine flower needs Ray, which is not installed: pip install 'holdfast[flower]'")
     config = setup.config
+    if ":" in config.device:
+        raise HoldfastError(
+            f"engine flower deals its clients to all GPUs, so device cannot be {config.device}: use --device cuda"
+        )
     states = None if setup.path is None else setup.path.absolute() / FLOWER / "nodes"
     settings = DeploymentSettings(nodes=config.client_count, timeout=TIMEOUT, patience=300.0)
     with ray_grid(config, client_app(model=setup.factory, settings=config.set_values(), state=states)) as grid:

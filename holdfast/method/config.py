@@ -210,7 +210,7 @@ class Config(Named):
     eval_every: int = param(1, "evaluate every N rounds, and after the last", low=1)
     drift: bool = param(False, "measure client drift in every evaluated round", roles=("extends",))
     track: str | None = param(
-        None, "log every round to a tracker", choices=("tensorboard", "mlflow"), roles=("place", "free")
+        None, "log every round to a tracker", choices=("tensorboard", "mlflow", "wandb"), roles=("place", "free")
     )
     checkpoint_every: int = param(
         1, "write a checkpoint every N rounds, and after the last", low=1, roles=("place", "free")
@@ -246,7 +246,9 @@ class Config(Named):
         choices=("auto", "direct", "product"),
         roles=("place",),
     )
-    device: str = param("auto", "device to compute on", choices=("auto", "cpu", "cuda"), roles=("place", "node"))
+    device: str = param(
+        "auto", "device to compute on", choices=("auto", "cpu", "cuda", "cuda:N"), roles=("place", "node")
+    )
     precision: str = param("fp32", "precision of local training", choices=("fp32", "tf32", "bf16", "fp64"))
     imports: str | None = param(
         None, "Python file with parts, splits, models or data sets to use by name; repeatable", roles=("repeated",),
@@ -263,6 +265,13 @@ class Config(Named):
         "where the mean and standard deviation of inputs come from: published, federated, pooled or off",
         roles=("place", "free", "recorded"),
         not_swept="the data decides it",
+    )
+
+    ran_on: str | None = param(
+        None,
+        "the device on which the run was last started or resumed, as its machine names it: cpu, cuda:0, ...",
+        roles=("place", "free", "recorded"),
+        not_swept="it is recorded",
     )
 
     def __post_init__(self) -> None:
@@ -372,4 +381,15 @@ def lasting_settings(config: Config, without: tuple[str, ...] = ()) -> dict[str,
     """
     usual = {"split": USUAL_SPLIT, "clients": USUAL_CLIENTS, "split_seed": config.seed}
     changed = changed_settings(config, without)
+    if "device" in changed:
+        changed["device"] = device_kind(config.device)
     return {name: value for name, value in changed.items() if name not in usual or value != usual[name]}
+
+
+def device_kind(name: str) -> str:
+    """Return the kind of a device: ``cuda`` for each GPU. Which of them it is changes no number.
+
+    >>> device_kind("cuda:1")
+    'cuda'
+    """
+    return name.partition(":")[0]

@@ -48,11 +48,12 @@ OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ),
     ("--seeds", NUMBER, "runs per cell, with seeds 0, 1, ...; default: 1"),
     ("--jobs", NUMBER, "runs at a time, each in its own process; default: 1"),
+    ("--executor", {"default": "process"}, "where they run: process, ray, ray://host:port or slurm; default: process"),
     ("--out", {"metavar": "DIR"}, "folder of the runs; default: runs/reproduce-PAPER-SCALE"),
     ("--set", {**REPEATED, "metavar": "KEY=VALUE"}, "change a setting of every cell; repeatable"),
     ("--import", {**REPEATED, "metavar": "FILE", "dest": "imports"}, f"{FIELDS['imports'].metadata['doc']}"),
     ("--data-dir", {"metavar": "DIR"}, "folder of the data sets"),
-    ("--device", {}, "auto, cpu or cuda"),
+    ("--device", {}, "auto, cpu, cuda or cuda:N"),
     ("--collect", FLAG, "run nothing, and make the tables of what is in --out"),
     ("--light", FLAG, "delete the checkpoint of every finished run"),
     ("--note", {"default": "", "metavar": "TEXT"}, "a sentence to keep with the numbers, such as the data's origin"),
@@ -95,8 +96,8 @@ def main(args: Sequence[str], program: str = PROGRAM) -> int:
     ):
         result = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
-            seeds=given.seeds, jobs=given.jobs, out=given.out, collect=given.collect, light=given.light,
-            note=given.note, reading=given.reading, readings=given.readings, explain=given.explain,
+            seeds=given.seeds, jobs=given.jobs, executor=given.executor, out=given.out, collect=given.collect,
+            light=given.light, note=given.note, reading=given.reading, readings=given.readings, explain=given.explain,
             watch=Observer() if given.quiet or given.collect else LineLog(), stop=stop, folder=folder, **settings,
         )  # fmt: skip
     show(result, given)

@@ -12,7 +12,9 @@ from holdfast.comparison.compare import check_numbers
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.planned_run import PlannedRun
+from holdfast.comparison.pool_choice import check_pool
 from holdfast.comparison.runner import refuse_mixed_meanings, run_all
+from holdfast.comparison.study_schema import PROCESS
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.data.sources import data_folder
@@ -56,6 +58,7 @@ def reproduce(
     scale: str = "small",
     seeds: int = 1,
     jobs: int = 1,
+    executor: str = PROCESS,
     out: str | Path | None = None,
     collect: bool = False,
     light: bool = False,
@@ -78,6 +81,7 @@ def reproduce(
         scale: ``smoke``, ``small`` or ``full``, which is the paper's own setting.
         seeds: Runs of every cell.
         jobs: Runs at a time, each in its own process.
+        executor: Where these processes are: ``process`` for this machine, ``ray``, ``ray://host:port`` or ``slurm``.
         out: The folder of the runs, which all tables share; default: ``runs/reproduce-PAPER-SCALE``.
         collect: Run nothing, and make the tables of what is in the folder.
         light: Delete the checkpoint of every finished run.
@@ -94,6 +98,7 @@ def reproduce(
         The requested tables, and whether all runs are done.
     """
     check_numbers(jobs, None)
+    check_pool(executor)
     settings = with_imports(settings)
     names = (table,) if isinstance(table, str) else table
     request = resolve(
@@ -101,14 +106,14 @@ def reproduce(
     )
     path = Path(out) if out is not None else Path("runs") / f"reproduce-{paper}-{scale}"
     open_folder(path, collect)
-    executor = Executor()
-    runs = [] if collect else checked_tasks(request, path, executor)
+    carrier = Executor()
+    runs = [] if collect else checked_tasks(request, path, carrier)
     with FolderLock(path):
         refuse_mixed_meanings(runs)
         save(path, request, note)
         measures = dict.fromkeys(cell.measure.words_in(cell.config.rounds) for cell in request.cells)
         observer = SavingObserver(watch or Observer(), lambda: save(path, request, note), measures)
-        finished = run_all(runs, executor, jobs, observer, stop, light)
+        finished = run_all(runs, carrier, jobs, observer, stop, light, executor)
         notes = save(path, request, note)
     records = [
         replace(table_record(request.setup(each), selection, request.seeds, path), remark=notes[selection.table.id])

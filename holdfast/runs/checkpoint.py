@@ -23,13 +23,13 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
 from holdfast.core.tensors import PerPart, Tensors, flatten, unflatten
 from holdfast.method.renamed import RENAMED
+from holdfast.runs.snapshot import MODEL, Snapshot
 from holdfast.training.client_states import ClientStates
 from holdfast.training.server import Server
 
 FORMAT = 3  # of the manifest; 1, which has no number, may use part names that were changed since; 3 covers the run
 COVERED_SINCE = 3  # the first format whose manifest covers the run and itself
 KEEP = 2
-MODEL = "model"
 COORDINATOR = "flower"  # the name of the coordinator's own state, beside the parts' states; of no use without nodes
 NAME = re.compile(r"(server-\d{6,}|client-\d{6,}-\d{6,})\.safetensors")
 
@@ -44,28 +44,25 @@ class Manifest(NamedTuple):
     format: int = FORMAT
 
 
-def save(folder: Path, round: int, server: Server, clients: ClientStates, run: dict[str, int] | None = None) -> None:
+def save(folder: Path, snapshot: Snapshot, run: dict[str, int] | None = None) -> None:
     """Write the state after a round. A reader sees the old checkpoint or the new one, never a mixture.
 
     Args:
         folder: The folder of the checkpoints.
-        round: The round.
-        server: The server of the run.
-        clients: The client states of the run.
+        snapshot: The state.
         run: The checksums of the rest of the run, such as its history.
     """
     folder.mkdir(parents=True, exist_ok=True)
     newest = _manifests(folder)[-1:]
     files = _read_manifest(newest[0]).clients if newest else {}
-    files = {f: c for f, c in files.items() if _client(f) not in clients.changed}
-    name = f"server-{round:06d}.safetensors"
-    checksum = _write(folder / name, {MODEL: server.w} | flatten(server.states))
-    for i in sorted(clients.changed):
-        own = f"client-{i:06d}-{round:06d}.safetensors"
-        files[own] = _write(folder / own, flatten(clients.rows[i]))
-    manifest = Manifest(round, {name: checksum}, files, run or {})
-    write_atomically(folder / f"round-{round:06d}.json", _to_json(manifest))
-    clients.changed.clear()
+    files = {f: c for f, c in files.items() if _client(f) not in snapshot.clients}
+    name = f"server-{snapshot.round:06d}.safetensors"
+    checksum = _write(folder / name, snapshot.server)
+    for i in sorted(snapshot.clients):
+        own = f"client-{i:06d}-{snapshot.round:06d}.safetensors"
+        files[own] = _write(folder / own, flatten(snapshot.clients[i]))
+    manifest = Manifest(snapshot.round, {name: checksum}, files, run or {})
+    write_atomically(folder / f"round-{snapshot.round:06d}.json", _to_json(manifest))
     _clean(folder)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import ASIDE, naming, refuse_file, sync, write_atomically
-from holdfast.core.folder_lock import LOCK
+from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.method.config import Config, lasting_settings, with_role
 from holdfast.method.config_text import config_to_toml, read_config
 from holdfast.runs.code_files import write_copies
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.data.federation import Federation
     from holdfast.models.net import Net
     from holdfast.runs.checkpoint import Manifest
+    from holdfast.runs.snapshot import Snapshot
 
 LISTED = 200  # the most clients whose counts are kept
 
@@ -48,6 +49,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lock: FolderLock | None = None  # ours, while this process carries out the run
 
     @property
     def checkpoint(self) -> Path:
@@ -133,10 +135,27 @@ class RunFolder:
         write_atomically(self.path / CONFIG, config_to_toml(config))
         return records
 
+    def reserve(self) -> FolderLock:
+        """Return the lock of this folder, to be held while a process carries out the run."""
+        self.lock = FolderLock(self.path)
+        return self.lock
+
     def append(self, record: RoundRecord) -> None:
+        """Add a line to the history; the checkpoint that covers it takes care that it is on the disk."""
+        if self.lock is not None:
+            self.lock.check()
         with naming(self.path / HISTORY), (self.path / HISTORY).open("a", encoding="utf-8") as file:
             file.write(to_line(record))
+
+    def keep(self, config: Config, snapshot: Snapshot) -> None:
+        """Write a checkpoint, once the history that it covers is on the disk."""
+        from holdfast.runs import checkpoint
+
+        if self.lock is not None:
+            self.lock.check()
+        with naming(self.path / HISTORY), (self.path / HISTORY).open("rb") as file:
             sync(file)
+        checkpoint.save(self.checkpoint, snapshot, self.checksums(config, snapshot.round))
 
     def finish(self, summary: dict[str, Any]) -> None:
         write_summary(self.path, summary)
@@ -150,8 +169,8 @@ class RunFolder:
         write_atomically(self.path / DIVERGED, f"{' '.join(why.split())}\n{json.dumps(made)}\n")
 
     def remove(self) -> None:
-        """Delete the run, and the folder if nothing else is in it."""
-        delete_own_files(self.path)
+        """Delete the run, and the folder if nothing else is in it; our lock stays, if we have one."""
+        delete_own_files(self.path, frozenset() if self.lock is None else frozenset({LOCK}))
 
     # -- what a checkpoint covers ---------------------------------------------------------------------------
     def checksums(self, config: Config, rounds: int) -> dict[str, int]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from holdfast.core.devices import pick_device
 from holdfast.core.errors import HoldfastError
 from holdfast.data.deal import Deal
 from holdfast.data.federation import Federation
@@ -34,7 +35,7 @@ from holdfast.runs.history import read_history, summarize
 from holdfast.runs.model_facts import ModelFacts, facts_of, read_model_facts, stand_in
 from holdfast.runs.run_files import CONFIG, HISTORY
 from holdfast.runs.run_result import Result
-from holdfast.runs.setup import arithmetic, fitted, pick_device, refuse_other_objects
+from holdfast.runs.setup import arithmetic, fitted, refuse_other_objects
 from holdfast.runs.summary_file import check_length, identity, read_summary
 from holdfast.training.evaluation import Score, evaluate, usual_metrics
 from holdfast.training.round_record import RoundRecord

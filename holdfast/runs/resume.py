@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import checked
-from holdfast.method.config import FIELDS, Config, with_role
+from holdfast.method.config import FIELDS, Config, device_kind, with_role
 from holdfast.method.config_text import setting_to_text
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
@@ -46,7 +46,7 @@ def first_difference(stored: Config, asked: Mapping[str, Any], roles: tuple[str,
             continue
         value = checked(stored.name, FIELDS[name], value)
         before = stored.deal_seed if name == "split_seed" else getattr(stored, name)
-        if value != before:
+        if value != before and not (name == "device" and device_kind(str(value)) == device_kind(str(before))):
             return Difference(name, before, value)
     return None
 
@@ -73,7 +73,7 @@ def resumed_config(stored: Config, asked: Mapping[str, Any], method: str | Part 
             f"the run to resume has {found.name} = {stored_text}, not {asked_text}: leave that setting out, or "
             "start over with --overwrite"
         )
-    config = stored.changed(**{name: value for name, value in asked.items() if name in with_role(*roles)})
+    config = stored.changed(**{k: v for k, v in asked.items() if k == "device" or k in with_role(*roles)})
     if config.rounds != stored.rounds and stored.schedule.depends_on_rounds:
         raise HoldfastError(
             f"the run to resume has lr_schedule = {stored.lr_schedule}, whose rates depend on its {stored.rounds} "

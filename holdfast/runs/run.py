@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import nn
 
+from holdfast.core.devices import current_device
 from holdfast.core.errors import HoldfastError
-from holdfast.core.folder_lock import FolderLock
 from holdfast.core.notebook import shows_progress
 from holdfast.data.federation import Federation
 from holdfast.data.normalisation import FEDERATED, OFF
@@ -26,6 +26,7 @@ from holdfast.metrics.metric import Metric
 from holdfast.metrics.metric_names import metric_text
 from holdfast.models.factories import Factory
 from holdfast.runs import checkpoint
+from holdfast.runs.checkpoint_writer import CheckpointWriter
 from holdfast.runs.client_table import client_table, finite, write_client_table
 from holdfast.runs.code_files import for_resume, recorded
 from holdfast.runs.early_stopping import stopped
@@ -49,6 +50,7 @@ from holdfast.runs.setup import (
     settings_of_objects,
     trainer_for,
 )
+from holdfast.runs.snapshot import take
 from holdfast.runs.summary_file import identity
 from holdfast.runs.trackers import require, tracked
 from holdfast.tasks.task_names import read_task
@@ -169,7 +171,7 @@ def carry_out(
     """
     require(config, options.path)
     commit()  # now: the code may change while the run goes on
-    with arithmetic(config.precision):
+    with arithmetic(config.precision), current_device(config.device):
         setup = prepare(config, method, federation, model, options.path)
         setup = _normalised_as_before(setup, options.path) if options.resume else setup
         with _reserved(options), (make_trainer or trainer_for(config.engine))(setup) as trainer:
@@ -196,7 +198,7 @@ def _reserved(options: RunOptions) -> AbstractContextManager[object]:
         return nullcontext()
     if not options.resume:
         options.folder.check_free(options.overwrite)
-    return FolderLock(options.folder.path)
+    return options.folder.reserve()
 
 
 def _play(trainer: Trainer, options: RunOptions, federation: Federation) -> Result:
@@ -264,6 +266,13 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
 
 def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -> Evaluation | None:
     """Play the rounds that are left; ``history`` grows by one record each. Return the last round's evaluation."""
+    with options.writer() as writer:
+        return _rounds_with(writer, trainer, options, history)
+
+
+def _rounds_with(
+    writer: CheckpointWriter, trainer: Trainer, options: RunOptions, history: list[RoundRecord]
+) -> Evaluation | None:
     config, folder, found = trainer.config, options.folder, None
     for t in range(len(history) + 1, config.rounds + 1):
         if stopped(history, trainer.metric, config.stop_after):
@@ -277,18 +286,27 @@ def _rounds(trainer: Trainer, options: RunOptions, history: list[RoundRecord]) -
             found = None
         record = replace(record, seconds=time.perf_counter() - started)
         history.append(record)
+        writer.check()
         stopping = options.stop() or t == options.until or stopped(history, trainer.metric, config.stop_after)
         if folder is not None:
             if trainer.federation.client_names != names:
                 folder.describe(trainer.federation, trainer.net)
             folder.append(record)
             if t % config.checkpoint_every == 0 or t == config.rounds or stopping:
-                covered = folder.checksums(config, t)
-                checkpoint.save(folder.checkpoint, t, trainer.server, trainer.clients, covered)
+                _keep(writer, folder, trainer, t)
         options.on_round(record)
         if stopping:
             break
     return found
+
+
+def _keep(writer: CheckpointWriter, folder: RunFolder, trainer: Trainer, t: int) -> None:
+    """Keep the state after round ``t``, while the next rounds are trained."""
+    config = trainer.config
+    writer.keep(lambda: take(t, trainer.server, trainer.clients), lambda snapshot: folder.keep(config, snapshot))
+    first = t <= config.checkpoint_every  # a history longer than that has a checkpoint, or has lost it
+    if first or not isinstance(trainer, Simulation):  # nodes drop the states that no checkpoint needs
+        writer.wait()
 
 
 def _with_scores(record: RoundRecord, found: Evaluation, metric: Metric) -> RoundRecord:

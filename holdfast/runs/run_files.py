@@ -22,7 +22,7 @@ PATTERNS = (
     "report_files/*.svg", f"{CHECKPOINT}/round-[0-9]*.json", f"{CHECKPOINT}/server-[0-9]*.safetensors",
     f"{CHECKPOINT}/client-[0-9]*.safetensors", f"{FLOWER}/*.log", f"{FLOWER}/node*/*/client-[0-9]*.safetensors",
     f"{EXPORT}/*/model.*", f"{EXPORT}/*/weights.pt", f"{EXPORT}/*/README.md", "tensorboard/events.out.tfevents.*",
-    "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*",
+    "mlflow/mlflow.db*", "mlflow/run_id", "mlflow/artifacts/**/*", "wandb/**/*",
     f"{COPIES}/*.py",
 )  # fmt: skip
 
@@ -43,7 +43,7 @@ def own_files(folder: Path) -> set[Path]:
         for pattern in PATTERNS
         for ending in ("", ASIDE)
         for path in folder.glob(pattern + ending)
-        if path.is_file()
+        if path.is_file() or path.is_symlink()
     }
 
 
@@ -52,9 +52,9 @@ def only_own_files(folder: Path) -> bool:
     return {p for p in folder.rglob("*") if not p.is_dir()} <= own_files(folder)
 
 
-def delete_own_files(folder: Path) -> None:
-    """Delete the files that a run writes, and the folders that are empty then."""
-    files = own_files(folder)
+def delete_own_files(folder: Path, but: frozenset[str] = frozenset()) -> None:
+    """Delete the files that a run writes, ``but`` for those of these names, and the folders that are empty then."""
+    files = {path for path in own_files(folder) if path.name not in but}
     for path in files:
         path.unlink(missing_ok=True)
     parents = {parent for path in files for parent in path.relative_to(folder).parents}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
+from holdfast.runs.checkpoint_writer import CheckpointWriter
 from holdfast.runs.folder import RunFolder
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
@@ -24,6 +25,7 @@ class RunOptions:
         on_round: Called after every round with its record.
         stop: Asked after every round; True ends the run, which can be resumed.
         until: The round after which the run pauses, to be resumed later; None if it is not to pause.
+        writer: Makes what writes the checkpoints.
     """
 
     folder: RunFolder | None = None
@@ -33,6 +35,7 @@ class RunOptions:
     on_round: Callable[[RoundRecord], None] = lambda record: None
     stop: Callable[[], bool] = lambda: False
     until: int | None = None
+    writer: Callable[[], CheckpointWriter] = lambda: CheckpointWriter()
 
     def __post_init__(self) -> None:
         if self.resume and self.folder is None:

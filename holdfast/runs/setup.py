@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from holdfast.core.devices import name_on_machine, pick_device
 from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation, federate
@@ -93,7 +94,7 @@ def prepare(
     """
     federation = deal(config) if federation is None else federation
     method, federation, net = check_together(config, method, federation, model)
-    config = decided(with_federation(config, federation), federation, net)
+    config = decided(with_federation(config, federation), federation, net).changed(ran_on=name_on_machine(net.device))
     factory = None if isinstance(model, nn.Module) else model
     metric = read_metric(located(config).metric, federation.data.task)
     return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory, metric)
@@ -335,15 +336,6 @@ def refuse_other_objects(federation: object, model: object) -> None:
     if model is not None and not isinstance(model, (str, nn.Module)) and not is_factory(model):
         kind = type(model).__name__
         raise HoldfastError(f"the model is of type {kind}: pass an nn.Module, a function that makes one, or a name")
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device of this name; ``auto`` is a GPU if PyTorch sees one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise HoldfastError("device cuda was requested, but PyTorch sees no CUDA GPU: use --device cpu")
-    return torch.device(name)
 
 
 @contextmanager

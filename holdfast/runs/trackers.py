@@ -1,8 +1,8 @@
-"""Trackers: the figures of every round, logged live for TensorBoard or MLflow with ``--track``.
+"""Trackers: the figures of every round, logged live for TensorBoard, MLflow or W&B with ``--track``.
 
 TensorBoard's event files are in ``tensorboard/`` of the run. MLflow gets a small database in ``mlflow/`` of the run, or
-the user's own server if a tracking URI is set. Tracking does not affect what a run computes: a resumed run may continue
-with its tracker, start tracking or stop tracking.
+the user's own server if a tracking URI is set. W&B has a file of its own, ``wandb_tracker.py``. Tracking changes no
+number: a resumed run may continue with its tracker, start tracking or stop tracking.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import Any, Protocol
 
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
+from holdfast.runs.wandb_tracker import WANDB, WandbTracker
 from holdfast.training.round_record import RoundRecord
 
 TENSORBOARD, MLFLOW = "tensorboard", "mlflow"  # the names of the trackers, and of their folders in a run
-NEEDS = {TENSORBOARD: ("tensorboard",), MLFLOW: ("mlflow", "sqlalchemy", "alembic")}
+NEEDS = {TENSORBOARD: ("tensorboard",), MLFLOW: ("mlflow", "sqlalchemy", "alembic"), WANDB: (WANDB,)}
 FIGURES = ("train_loss", "seconds", "upload_bytes", "download_bytes")
 GROUPS = ("validation", "clients", "drift")  # figures by name
 OWN_STORE, RUN_ID, ARTIFACTS = "mlflow.db", "run_id", "artifacts"
@@ -76,7 +77,7 @@ def tracked(
     if config.track is None or folder is None or done >= config.rounds:
         yield on_round
         return
-    tracker: Tracker = MLflow(config, folder, done) if config.track == MLFLOW else TensorBoard(folder, done)
+    tracker = start_tracker(config, folder, done)
     last = done
 
     def both(record: RoundRecord) -> None:
@@ -89,6 +90,34 @@ def tracked(
         yield both
     finally:
         tracker.close(last >= config.rounds)
+
+
+def start_tracker(config: Config, folder: Path, done: int) -> Tracker:
+    """Start the tracker that a config names.
+
+    Args:
+        config: The run.
+        folder: Its folder.
+        done: The rounds already done.
+
+    Returns:
+        The tracker.
+    """
+    if config.track == TENSORBOARD:
+        return TensorBoard(folder, done)
+    kind = MLflow if config.track == MLFLOW else WandbTracker
+    return kind(config, folder, done, group_of(folder))
+
+
+def group_of(folder: Path) -> tuple[str, str] | None:
+    """Return the names of the comparison and of the entry that a run belongs to, by its place.
+
+    >>> group_of(Path("skewed/fedbug-0.4/seed-1")), group_of(Path("runs/a"))
+    (('skewed', 'fedbug-0.4'), None)
+    """
+    place = folder.absolute()
+    seed = place.name.removeprefix("seed-")
+    return (place.parents[1].name, place.parent.name) if seed.isdecimal() and seed != place.name else None
 
 
 class TensorBoard:
@@ -109,9 +138,17 @@ class TensorBoard:
 
 
 class MLflow:
-    """Metrics of one MLflow run, named after the folder; its parameters are the settings."""
+    """Metrics of one MLflow run, named after the folder; its parameters are the settings, its tags the comparison."""
 
-    def __init__(self, config: Config, folder: Path, done: int) -> None:
+    def __init__(self, config: Config, folder: Path, done: int, group: tuple[str, str] | None) -> None:
+        """Start the run there, or go on with it.
+
+        Args:
+            config: The run.
+            folder: Its folder.
+            done: The rounds already done.
+            group: The names of the comparison and of the entry that the run belongs to, if any.
+        """
         self.mlflow: Any = import_module("mlflow")
         home = folder / MLFLOW
         home.mkdir(exist_ok=True)
@@ -121,6 +158,8 @@ class MLflow:
         with self._answering():
             self.client = self.mlflow.MlflowClient(self.uri)
             self.run = self._begin(config, home, done)
+            for tag, name in zip(("comparison", "entry"), group or (), strict=False):
+                self.client.set_tag(self.run, tag, name)
 
     def _begin(self, config: Config, home: Path, done: int) -> str:
         """Return the id of a new run with the settings as its parameters, or of the one that a resumed run had."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 from torch.utils._pytree import tree_map
@@ -11,7 +11,7 @@ from holdfast.core.tensors import PerPart, stack
 from holdfast.method.method import Method
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
-from holdfast.training.state_store import StateStore
+from holdfast.training.state_store import StateStore, frozen_states
 
 
 class ClientStates:
@@ -25,7 +25,7 @@ class ClientStates:
     Attributes:
         stateful: Whether clients keep anything.
         rows: The states, in memory or on disk.
-        changed: The clients whose state was written since the last checkpoint.
+        changed: The clients whose state was written since the last snapshot for a checkpoint.
     """
 
     def __init__(self, method: Method, net: Net, rows: StateStore | None = None) -> None:
@@ -46,6 +46,12 @@ class ClientStates:
         for row, i in enumerate(ids):
             self.rows[i] = tree_map(lambda t, r=row: t[r].clone(), states)
             self.changed.add(i)
+
+    def take_changed(self) -> Mapping[int, PerPart]:
+        """Return the states that changed since the last call, as they are now; later rounds do not change these."""
+        taken = frozen_states(self.rows, sorted(self.changed))
+        self.changed.clear()
+        return taken
 
     def initial(self, w: Tensor) -> PerPart:
         """Return the state of a client that is drawn for the first time."""

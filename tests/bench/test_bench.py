@@ -10,7 +10,7 @@ import pytest
 
 from helpers.commands import good, refused
 from helpers.places import ROOT
-from holdfast.bench import cpu, disk, hardware_limit, scaling, short_runs, startup, suites
+from holdfast.bench import checkpoints, cpu, disk, hardware_limit, scaling, short_runs, startup, suites
 from holdfast.bench.baseline_process import BaselineProcess
 from holdfast.bench.timing import Timing
 from holdfast.bench.workload import fastest, images, plain_round
@@ -82,10 +82,15 @@ def test_the_first_start_is_code_that_runs(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_the_cost_of_a_write_that_survives_a_power_cut():
+def test_the_cost_of_a_write_that_survives_a_power_cut(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checkpoints, "CASES", (("scaffold", "linear"),))
     printed = good("bench", "disk").out
     assert printed.splitlines()[2:4] == [f"**{disk.SUITE}**", ""]
-    (row,) = disk.rows()
+    row, shares = disk.rows()
+    assert (shares.what, shares.unit) == ("scaffold, linear", "%")
+    assert shares.base is not None
+    assert 0 < shares.ours < 100
+    assert 0 < shares.base < 100
     assert (row.what, row.unit, row.note) == ("1 MB", "ms", "the fastest of 20")
     assert row.ours > 0
     assert row.base is not None

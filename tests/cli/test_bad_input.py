@@ -125,7 +125,7 @@ def test_a_name_like_no_other_lists_all():
         (("fedavg", "--public", "1"), "public must be a number in [0, 1) or test, not 1.0"),
         (("fedavg", "--slice", "0"), "slice must be a whole number of at least 1, not 0"),
         (("fedavg", "--engine", "fast"), "engine must be one of auto, loop, vector, flower, not fast"),
-        (("fedavg", "--device", "tpu"), "device must be one of auto, cpu, cuda, not tpu"),
+        (("fedavg", "--device", "tpu"), "device must be one of auto, cpu, cuda, cuda:N, not tpu"),
         (("fedavg", "--precision", "fp16"), "precision must be one of fp32, tf32, bf16, fp64, not fp16"),
         (("fedavg", "--head", "neck"), "the model has no linear layer 'neck' to be its head; use head"),
         (("fedavg", "--model", "mlp(0)"), "mlp: width must be a whole number of at least 1, not 0"),
@@ -380,8 +380,8 @@ def test_malformed_expression(text: str, message: str, flag: str):
             "checkpoint_every, class_weights, client_eval, client_test, clients, clip, cohort, compile, convolution, "
             "data, data_dir, device, drift, engine, epochs, eval_every, files, graphs, head, imports, lr, lr_decay, "
             "lr_schedule, method, metric, model, normalisation, optimizer, participation, personal, personal_what, "
-            "pos_weight, precision, public, rounds, seed, server_lr, slice, split, split_seed, states, steps, "
-            "stop_after, task, track, validation, validation_from, weight_decay, workers",
+            "pos_weight, precision, public, ran_on, rounds, seed, server_lr, slice, split, split_seed, states, "
+            "steps, stop_after, task, track, validation, validation_from, weight_decay, workers",
         ),
         ("[lr]\nx = 1", "lr must be a number above 0, not {'x': 1}"),
         ('lr = "fast"', "lr must be a number above 0, not fast"),

@@ -9,14 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import holdfast
 from helpers.commands import good, lines
+from helpers.exact_errors import raises_exactly
 from holdfast.core.errors import HoldfastError
-from holdfast.core.folder_lock import LOCK, STALE, FolderLock, LockOwner
+from holdfast.core.folder_lock import LOCK, STALE, FolderInUse, FolderLock, LockOwner
+from holdfast.runs.folder import RunFolder
+from holdfast.training.round_record import RoundRecord
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -98,6 +104,64 @@ def test_a_lock_that_says_nothing_is_taken_over(content: str):
     Path("here", LOCK).write_text(content)
     with FolderLock(Path("here")):
         pass
+
+
+def test_the_clock_of_this_host_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    """The owner's host and the file system agree on the time, this host is an hour ahead."""
+    Path("here").mkdir()
+    elsewhere = replace(LockOwner.this_process(), host="far-away", pid=7)
+    Path("here", LOCK).write_text(json.dumps(asdict(elsewhere)))
+    ahead = time.time() + 3600
+    monkeypatch.setattr("holdfast.core.folder_lock.time.time", lambda: ahead)
+    with pytest.raises(FolderInUse, match="here is in use by another command"), FolderLock(Path("here")):
+        pass
+    assert [p.name for p in Path("here").iterdir()] == [LOCK]
+
+
+@pytest.mark.parametrize("how", ["replaced", "deleted", "rewritten"])
+def test_an_owner_that_was_suspended_notices_that_it_lost_the_folder(how: str):
+    """Its run writes nothing more: the folder has another writer now."""
+    folder = RunFolder(Path("here"))
+    line: Any = None
+    with folder.reserve() as lock:
+        lock.check()
+        path = Path("here", LOCK)
+        other = json.dumps(asdict(replace(LockOwner.this_process(), host="far-away")))
+        if how == "deleted":
+            path.unlink()
+        elif how == "replaced":
+            path.unlink()
+            path.write_text(other)
+        else:
+            path.write_text(other)
+        with raises_exactly(
+            "here was taken over by another command while this one was suspended: leave it to the other"
+        ):
+            folder.append(line)
+        assert not Path("here/history.jsonl").exists()
+
+
+def test_threads_may_check_at_the_same_time():
+    """The thread that writes checkpoints and the one that trains do."""
+    with FolderLock(Path("here")) as lock, ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(lambda: [lock.check() for _ in range(1000)]) for _ in range(2)]
+        assert all(len(each.result()) == 1000 for each in found)
+
+
+def test_a_run_that_replaces_another_keeps_its_lock():
+    """Deleting the files of the run before must not let a second writer in."""
+    small: dict[str, Any] = {"steps": 1, "model": "linear", "out": "here"}
+    held: list[bool] = []
+
+    def on_round(record: RoundRecord) -> None:
+        with pytest.raises(FolderInUse), FolderLock(Path("here")):
+            pass
+        held.append(Path("here", LOCK).exists())
+
+    holdfast.run(rounds=1, **small)
+    holdfast.run(rounds=2, overwrite=True, on_round=on_round, **small)
+    assert held == [True, True]
+    assert not Path("here", LOCK).exists()
 
 
 # -- runs --------------------

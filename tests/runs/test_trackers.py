@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWar
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
 
 
 def tensorboard(folder: Path) -> dict[str, dict[int, float]]:
@@ -150,11 +153,11 @@ def test_figures_of_a_round_without_evaluation() -> None:
 def test_what_cannot_be_tracked_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with raises_exactly("track=mlflow needs the folder of the run: set out"):
         holdfast.run("fedavg", track="mlflow")
-    said = call("run", *TINY, "--track", "wandb", "--out", str(tmp_path / "a"))
+    said = call("run", *TINY, "--track", "paper", "--out", str(tmp_path / "a"))
     assert said.code == 2
-    assert said.err == "holdfast: track must be one of tensorboard, mlflow, not wandb\n"
+    assert said.err == "holdfast: track must be one of tensorboard, mlflow, wandb, not paper\n"
     monkeypatch.setattr("holdfast.runs.trackers.find_spec", lambda name: None)
-    for name in TRACKERS:
+    for name in (*TRACKERS, "wandb"):
         said = call("run", *TINY, "--track", name, "--out", str(tmp_path / "a"))
         assert said.code == 2
         assert said.out == ""
@@ -179,3 +182,76 @@ def test_a_store_that_refuses_is_named_in_one_line(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     good("run", "--resume", "--set", "track=none", "--out", str(tmp_path / "a"), "--quiet")
     assert len(lines(tmp_path / "a")) == 2
+
+
+# -- W&B, offline --------------------
+def offline(folder: Path) -> list[tuple[Any, dict[str, dict[int, float]]]]:
+    """What each start of a run has kept for W&B, the oldest first: the run, and figure -> round -> value."""
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    found = []
+    for path in sorted((folder / "wandb").glob("offline-run-*/*.wandb"), key=lambda p: p.stat().st_mtime):
+        store, run, figures = DataStore(), None, dict[str, dict[int, float]]()
+        store.open_for_scan(str(path))
+        while (data := store.scan_data()) is not None:
+            record = Record()
+            record.ParseFromString(data)
+            if record.WhichOneof("record_type") == "run":
+                run = record.run
+            for item in record.history.item:
+                name = item.key or "/".join(item.nested_key)
+                if not name.startswith("_"):
+                    figures.setdefault(name, {})[record.history.step.num] = json.loads(item.value_json)
+        store.close()
+        found.append((run, figures))
+    return found
+
+
+def test_wandb_has_what_the_history_has_also_after_a_stop(tmp_path: Path) -> None:
+    good("run", "scaffold", *TINY, "--drift", "--track", "wandb", "--out", str(tmp_path / "a"))
+    good("run", "--resume", "--out", str(tmp_path / "a"), "--rounds", "3", "--quiet")
+    (first, early), (second, late) = offline(tmp_path / "a")
+    merged = {name: early.get(name, {}) | late.get(name, {}) for name in early | late}
+    assert merged == expected(tmp_path / "a")
+    assert first.run_id == second.run_id
+    assert (first.display_name, first.project, first.run_group) == ("a", "holdfast", "")
+    assert {c.key: json.loads(c.value_json) for c in first.config.update}["method"] == "scaffold"
+
+
+def test_a_comparison_is_a_group(tmp_path: Path) -> None:
+    words = ("fedavg", *TINY, "--sweep", "lr=0.1,0.2", "--seeds", "1", "--rounds", "1", "--track")
+    good("compare", *words, "wandb", "--out", str(tmp_path / "study"))
+    (one,), (two,) = (offline(path.parent) for path in sorted((tmp_path / "study").rglob("config.toml")))
+    assert [run.run_group for run, _ in (one, two)] == ["study", "study"]
+    entries = sorted(path.name for path in (tmp_path / "study").iterdir() if path.is_dir())
+    assert [run.job_type for run, _ in (one, two)] == entries
+    assert [list(run.tags) for run, _ in (one, two)] == [[entry] for entry in entries]
+
+
+def test_a_comparison_is_a_tag_in_mlflow(tmp_path: Path) -> None:
+    run = tmp_path / "study" / "fedavg" / "seed-3"
+    holdfast.run("fedavg", out=run, rounds=1, track="mlflow", **SMALL)
+    tags = mlflow_run(run)[1].data.tags
+    assert (tags["comparison"], tags["entry"]) == ("study", "fedavg")
+
+
+def test_a_run_that_wandb_kept_can_be_replaced(tmp_path: Path) -> None:
+    for _ in range(2):
+        good("run", *TINY, "--track", "wandb", "--out", str(tmp_path / "a"), "--overwrite")
+    assert len(offline(tmp_path / "a")) == 1
+
+
+def test_wandb_that_refuses_is_named_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    def refuse(**_: object) -> None:
+        raise wandb.errors.UsageError("No API key.\nLog in. And so on")
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    said = call("run", *TINY, "--track", "wandb", "--out", str(tmp_path / "a"))
+    assert (said.code, said.err) == (
+        2,
+        "holdfast: wandb failed: No API key; fix it, set WANDB_MODE=offline, or resume without tracking: --resume "
+        "--set track=none\n",
+    )
