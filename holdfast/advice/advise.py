@@ -21,13 +21,15 @@ from holdfast.advice.federation_look import FederationLook, look
 from holdfast.advice.race import Race, Raced, RaceResult, Rules
 from holdfast.advice.screening import Screened
 from holdfast.advice.trials import Stopped, StoredTrials, Trial
-from holdfast.comparison.compare import facts_of
+from holdfast.comparison.compare import check_numbers, facts_of
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import flags
+from holdfast.comparison.pool_choice import check_pool
 from holdfast.comparison.stats import paired
 from holdfast.comparison.stored_run import read_lines
+from holdfast.comparison.study_schema import PROCESS
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
 from holdfast.core.folder_lock import LOCK, FolderLock
@@ -75,6 +77,7 @@ def advise(
     budget: str = "10m",
     methods: Sequence[str] | None = None,
     jobs: int = 1,
+    executor: str = PROCESS,
     out: str | Path | None = None,
     overwrite: bool = False,
     experience: bool = True,
@@ -90,6 +93,7 @@ def advise(
         budget: What the race may cost: a time such as ``10m``, or a number of rounds, ``"2000 rounds"``.
         methods: The methods to race; by default a field of them, ordered by what helped on similar federations.
         jobs: Number of processes that share the work.
+        executor: Where they run: ``process`` for this machine, ``ray``, ``ray://host:port`` or ``slurm``.
         out: The folder of the race, by default a new one in ``runs``. Called again with the same folder, it goes on.
         overwrite: Replace the race in ``out``.
         experience: Whether to order the field by past races, and to remember this one.
@@ -101,19 +105,22 @@ def advise(
         The advice; its ``answer`` is None if the race was stopped.
     """
     amount = read_budget(budget)
+    check_numbers(jobs, None)
+    check_pool(executor)
     federation = data if isinstance(data, Federation) else None
     config = _config(data, model, settings)
     dataset = federation.data if federation is not None else data if isinstance(data, DataSet) else None
-    executor = Executor(dataset, None if isinstance(model, str) else model, given=federation)
+    carrier = Executor(dataset, None if isinstance(model, str) else model, given=federation)
     from_python = dataset is not None or not isinstance(model, str | None)
-    config = _decided(config, executor.federation(config))
+    config = _decided(config, carrier.federation(config))
     with folder_for(None if out is None else Path(out), "advise", slug(config.data)) as path:
         _check_folder(path, overwrite)
         with FolderLock(path):
             asked = _Asked(config, amount, list(methods) if methods else None, experience)
             _keep_question(path, asked, overwrite)
             try:
-                answer = _race(asked, path, executor, jobs, watch or Observer(), stop, from_python)
+                trials = _trials(asked, path, carrier, jobs, executor, watch or Observer(), stop)
+                answer = _race(asked, trials, from_python)
             except Stopped:
                 return Advice(path, None)
             write_atomically(path / ANSWER, json.dumps(to_json(answer), allow_nan=False) + "\n")
@@ -152,14 +159,16 @@ def _decided(config: Config, federation: Federation) -> Config:
     return config.changed(split=federation.split, clients=federation.clients, split_seed=split_seed)
 
 
-def _race(
-    asked: _Asked, path: Path, executor: Executor, jobs: int, watch: Observer, stop: Callable[[], bool], own: bool
-) -> Answer:
-    config, federation = asked.config, executor.federation(asked.config)
-    metric = facts_of(federation, config.metric).measured
-    watch.metric = metric
-    trials = StoredTrials(path, config, executor, metric, asked.budget, jobs, watch, stop)
-    seen = _look(trials, federation)
+def _trials(
+    asked: _Asked, path: Path, carrier: Executor, jobs: int, where: str, watch: Observer, stop: Callable[[], bool]
+) -> StoredTrials:
+    watch.metric = facts_of(carrier.federation(asked.config), asked.config.metric).measured
+    return StoredTrials(path, asked.config, carrier, watch.metric, asked.budget, jobs, where, watch, stop)
+
+
+def _race(asked: _Asked, trials: StoredTrials, own: bool) -> Answer:
+    config, watch = asked.config, trials.watch
+    seen = _look(trials, trials.executor.federation(config))
     for sentence in seen.sentences():
         watch.say(sentence)
     candidates = named(asked.methods) if asked.methods else list(FIELD)

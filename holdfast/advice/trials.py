@@ -69,6 +69,7 @@ class StoredTrials:
         metric: What is scored.
         budget: What costs are counted in.
         jobs: How many runs at a time.
+        where: The workers, as ``--executor`` names them.
         watch: Observes every round and run.
         stop: Asked after every round whether to stop.
     """
@@ -79,12 +80,13 @@ class StoredTrials:
     metric: MetricFacts
     budget: Budget
     jobs: int
+    where: str
     watch: Observer
     stop: Callable[[], bool]
 
     def run(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
         tasks = [self.planned(trial, row) for row, trial in enumerate(trials)]
-        if not run_all(tasks, self.executor, self.jobs, self.watch, self.stop, light=True):
+        if not run_all(tasks, self.executor, self.jobs, self.watch, self.stop, True, self.where):
             raise Stopped
         return [self._outcome(read_run(task.folder, task.config.seed)) for task in tasks]
 

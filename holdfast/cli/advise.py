@@ -29,6 +29,7 @@ class AdviseFlags:
     budget: str
     methods: str | None
     jobs: int
+    executor: str
     out: Path | None
     overwrite: bool
     no_experience: bool
@@ -43,6 +44,10 @@ class AdviseFlags:
 @click.option("--budget", default="10m", show_default=True, help="what it may cost: 90s, 10m, 2h, or '2000 rounds'")
 @click.option("--methods", metavar="A;B", help="methods to race, separated by semicolons  [default: a field of 18]")
 @click.option("--jobs", type=WholeNumber(1), default=1, show_default=True, help="runs at a time, each in its process")
+@click.option(
+    "--executor", default="process", show_default=True, metavar="WHERE",
+    help="where they run: process, ray, ray://host:port or slurm",
+)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the race  [default: a new one in runs/]")
 @click.option("--overwrite", is_flag=True, help="replace the race in --out")
 @click.option("--no-experience", is_flag=True, help="do not order the field by past races, nor remember this one")
@@ -93,8 +98,9 @@ def race(values: dict[str, Any], options: AdviseFlags, console: Console) -> Advi
         stop_on_interrupt(watch.say, "stopping after the current rounds") as stop,
     ):
         return advise(
-            data, values.pop("model", None), budget=options.budget, methods=methods, jobs=options.jobs, out=folder,
-            overwrite=options.overwrite, experience=not options.no_experience, watch=watch, stop=stop, **values,
+            data, values.pop("model", None), budget=options.budget, methods=methods, jobs=options.jobs,
+            executor=options.executor, out=folder, overwrite=options.overwrite,
+            experience=not options.no_experience, watch=watch, stop=stop, **values,
         )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ class TuneFlags:
     seeds: int
     first_seed: int
     jobs: int
+    executor: str
     out: Path | None
     resume: bool
     overwrite: bool
@@ -71,6 +72,10 @@ class TuneFlags:
 @click.option(
     "--jobs", type=WholeNumber(), default=1, show_default=True, help="runs at a time, each in its own process"
 )
+@click.option(
+    "--executor", default="process", show_default=True, metavar="WHERE",
+    help="where they run: process, ray, ray://host:port or slurm",
+)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the search  [default: a new one in runs/]")
 @click.option("--resume", is_flag=True, help="resume the search in --out; methods and settings are those of the folder")
 @click.option("--overwrite", is_flag=True, help="replace the search in --out")
@@ -105,6 +110,7 @@ def command(methods: tuple[str, ...], **flags: Any) -> int:
 
 def resumed(methods: tuple[str, ...], values: dict[str, Any], options: TuneFlags, console: Console) -> Tuning:
     """Resume the search in a folder."""
+    from holdfast.comparison.study_schema import ExecutionOptions
     from holdfast.core.interrupts import stop_on_interrupt
     from holdfast.core.os_errors import kept_on_os_errors
     from holdfast.tuning.tune import resume_tune
@@ -118,7 +124,8 @@ def resumed(methods: tuple[str, ...], values: dict[str, Any], options: TuneFlags
         kept_on_os_errors(resume_command(options, options.out)),
         stop_on_interrupt(console.print, "stopping after the current rounds") as stop,
     ):
-        return resume_tune(options.out, options.jobs, options.light, tune_observer(console, options.quiet), stop)
+        how = ExecutionOptions(None, options.jobs, options.light, options.executor)
+        return resume_tune(options.out, how, tune_observer(console, options.quiet), stop)
 
 
 def run(methods: tuple[str, ...], values: dict[str, Any], options: TuneFlags, console: Console) -> Tuning:
@@ -142,7 +149,7 @@ def run(methods: tuple[str, ...], values: dict[str, Any], options: TuneFlags, co
         return tune(
             methods, trials=options.trials, budget=options.budget, search=search_from_texts(options.search),
             sampler=options.sampler, reduction=options.reduction, seeds=options.seeds, first_seed=options.first_seed,
-            jobs=options.jobs, out=folder, overwrite=options.overwrite, light=options.light,
+            jobs=options.jobs, executor=options.executor, out=folder, overwrite=options.overwrite, light=options.light,
             watch=tune_observer(console, options.quiet), stop=stop, progress=False, **values,
         )  # fmt: skip
 

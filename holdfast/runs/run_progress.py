@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +109,12 @@ def describe(trainer: Trainer) -> str:
     )
 
 
-def explosion(summary: dict[str, Any]) -> list[str]:
+def explosion(summary: Mapping[str, Any]) -> list[str]:
     """Return the line about an explosion at the end of a run, if there was one."""
     return [f"this run {explanation(summary['exploded_round'])}"] if summary.get("exploded") else []
 
 
-def over_clients(summary: dict[str, Any]) -> list[str]:
+def over_clients(summary: Mapping[str, Any]) -> list[str]:
     """Return the lines about clients' own test samples at the end of a run, if there are any."""
     models = {"client_scores": "on the clients' own test samples", "personal_client_scores": "after fine-tuning there"}
     lines = []

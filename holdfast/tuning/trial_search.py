@@ -103,9 +103,9 @@ class TrialSearch:
         scored = {m: self.store.tried(m) for m in now}
         left = [(m, n) for m, numbers in now.items() for n in numbers if rung not in scored[m][n].scores]
         tasks = [self._task(m, n, rung) for m, n in left]
-        jobs = self.plan.finals.execution.jobs
+        execution = self.plan.finals.execution
         refuse_mixed_meanings(tasks)
-        if not run_all(tasks, self.executor, jobs, self.watch, self.stop):
+        if not run_all(tasks, self.executor, execution.jobs, self.watch, self.stop, where=execution.executor):
             return False
         for (method, number), task in zip(left, tasks, strict=True):
             self.store.report(method, number, rung, self._reached(task, rung))

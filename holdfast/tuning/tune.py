@@ -13,7 +13,9 @@ from torch import nn
 from holdfast.comparison.compare import check_numbers, facts_of, python_objects
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
+from holdfast.comparison.pool_choice import check_pool
 from holdfast.comparison.runner import refuse_damaged, refuse_mixed_meanings, run_all
+from holdfast.comparison.study_schema import PROCESS, ExecutionOptions
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
 from holdfast.core.notebook import shows_progress
@@ -98,6 +100,7 @@ def tune(
     seeds: int = 5,
     first_seed: int = 0,
     jobs: int = 1,
+    executor: str = PROCESS,
     out: str | Path | None = None,
     overwrite: bool = False,
     light: bool = False,
@@ -120,6 +123,7 @@ def tune(
         seeds: How many fresh seeds judge the best setting.
         first_seed: The seed of the search; the fresh ones follow it.
         jobs: Number of processes that share the work; it changes no result.
+        executor: Where they run: ``process`` for this machine, ``ray``, ``ray://host:port`` or ``slurm``.
         out: The folder of the search, by default a new one in ``runs``. Called again with the same folder, only what
             is missing is run.
         overwrite: Replace the search in ``out``.
@@ -136,7 +140,8 @@ def tune(
     check_numbers(jobs, None)
     if isinstance(data, Federation):
         raise HoldfastError("tune deals the federation itself: give it the data set, and split and clients")
-    if callable(settings.get("metric")) and jobs > 1:
+    check_pool(executor)
+    if callable(settings.get("metric")) and (jobs > 1 or executor != PROCESS):
         raise HoldfastError("a metric from Python needs jobs=1; with more, put it in a file: metric='costs.py:cost'")
     from_python = python_objects(data, model)
     named = {name: value for name, value in (("data", data), ("model", model)) if isinstance(value, str)}
@@ -147,25 +152,24 @@ def tune(
         settings |= {"metric": own}
     request = TuneRequest(
         methods, settings | named | objects, wanted_from_python(search or {}), trials, budget, sampler, reduction,
-        seeds, first_seed, jobs, light, from_python,
+        seeds, first_seed, ExecutionOptions(None, jobs, light, executor), from_python,
     )  # fmt: skip
-    executor = Executor(data if isinstance(data, DataSet) else None, None if isinstance(model, str) else model)
+    carrier = Executor(data if isinstance(data, DataSet) else None, None if isinstance(model, str) else model)
     plan = make_tune_plan(request)
-    plan = make_tune_plan(request, executor.data_of(plan.config))
+    plan = make_tune_plan(request, carrier.data_of(plan.config))
     with folder_for(None if out is None else Path(out), "tune", slug(plan.config.data)) as path:
-        return run_tune_plan(plan, executor, TuneFolder(path), overwrite, watch or _follower(progress), stop)
+        return run_tune_plan(plan, carrier, TuneFolder(path), overwrite, watch or _follower(progress), stop)
 
 
 def resume_tune(
-    out: str | Path, jobs: int = 1, light: bool = False, watch: TuneObserver | None = None,
+    out: str | Path, execution: ExecutionOptions | None = None, watch: TuneObserver | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Tuning:  # fmt: skip
     """Resume the search in a folder with what is stored there.
 
     Args:
         out: The folder.
-        jobs: Number of processes that share the work.
-        light: Delete the checkpoints of the runs on fresh seeds, too.
+        execution: Where runs are carried out now, how many at a time, and whether their checkpoints are kept.
         watch: Follows the search.
         stop: Asked after every round whether to stop.
 
@@ -180,8 +184,10 @@ def resume_tune(
             f"the search in {folder.path} was started from Python with its own {own}: call holdfast.tune again with "
             "the same arguments"
         )
-    check_numbers(jobs, None)
-    return run_tune_plan(plan_again(stored, jobs, light), Executor(), folder, False, watch or TuneObserver(), stop)
+    how = execution or ExecutionOptions()
+    check_numbers(how.jobs, None)
+    check_pool(how.executor)
+    return run_tune_plan(plan_again(stored, how), Executor(), folder, False, watch or TuneObserver(), stop)
 
 
 def _follower(progress: bool | None) -> TuneObserver:
@@ -248,7 +254,7 @@ def carried_out(search: TrialSearch) -> TuneStudy | None:
         refuse_damaged(tasks)
         watch.finals()
         execution = plan.finals.execution
-        if not run_all(tasks, search.executor, execution.jobs, watch, search.stop, execution.light):
+        if not run_all(tasks, search.executor, execution.jobs, watch, search.stop, execution.light, execution.executor):
             return None
         return tune_study(search)
     finally:

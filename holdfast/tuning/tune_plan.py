@@ -43,8 +43,7 @@ class TuneRequest:
         reduction: Of so many trials at a rung, one continues; 1: all run to the end.
         seeds: How many fresh seeds judge the best setting.
         first_seed: The seed of the search; the fresh ones follow it.
-        jobs: How many processes share the work.
-        light: Whether to delete the checkpoints of all finished runs.
+        execution: Where runs are carried out, how many at a time, and whether their checkpoints are kept.
         from_python: The names of data and model where they are Python objects.
     """
 
@@ -57,8 +56,7 @@ class TuneRequest:
     reduction: int = FACTOR
     seeds: int = 5
     first_seed: int = 0
-    jobs: int = 1
-    light: bool = False
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     from_python: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -200,7 +198,7 @@ def make_tune_plan(request: TuneRequest, data: DataSet | None = None) -> TunePla
             settings={**usual, **request.settings},
             seeds=request.seeds,
             first_seed=request.first_seed + 1,
-            execution=ExecutionOptions(None, request.jobs, request.light),
+            execution=request.execution,
             from_python=request.from_python,
         )
     )
@@ -221,19 +219,17 @@ def make_tune_plan(request: TuneRequest, data: DataSet | None = None) -> TunePla
     return plan
 
 
-def plan_again(stored: StoredTunePlan, jobs: int, light: bool) -> TunePlan:
+def plan_again(stored: StoredTunePlan, execution: ExecutionOptions) -> TunePlan:
     """Return the plan of a search on disk.
 
     Args:
         stored: What is stored.
-        jobs: How many processes share the work now.
-        light: Whether to delete the checkpoints of all finished runs.
+        execution: Where runs are carried out now, how many at a time, and whether their checkpoints are kept.
 
     Returns:
         The plan.
     """
     settings = {name: value for name, value in stored.settings.items() if value is not None}
-    execution = ExecutionOptions(None, jobs, light)
     finals = make_plan(ComparisonRequest(stored.methods, settings, len(stored.seeds), stored.seeds[0], {}, execution))
     rungs = tuple(stored.rungs)
     return TunePlan(finals, stored.spaces, stored.trials, rungs, stored.factor, stored.sampler, stored.search_seed)
