@@ -179,7 +179,7 @@ def _race(asked: _Asked, trials: StoredTrials, own: bool) -> Answer:
     race = Race(rules, candidates, asked.budget, trials, watch.say)
     result = race.result()
     if asked.experience:
-        remember(PastRace(config.data, seen.vector(), gains(result)))
+        remember(PastRace(config.data, str(config.split), seen.vector(), gains(result)))
     return _answer(asked, seen, result, trials, rules, own)
 
 

@@ -29,12 +29,14 @@ class PastRace:
 
     Attributes:
         data: The data set.
+        split: How it was dealt.
         look: The figures of the federation, as ``FederationLook.vector`` has them.
         gains: How much better than FedAvg each method was after screening, as a share of what FedAvg's score was away
             from the best of all; by method.
     """
 
     data: str
+    split: str
     look: list[float]
     gains: dict[str, float]
 

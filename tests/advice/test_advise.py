@@ -153,7 +153,10 @@ EVEN = FederationLook(10, 2, [90, 100, 110], 0.05, 9.5, 10, 0.05)
 
 
 def test_experience_orders_the_field_by_similar_federations():
-    races = [PastRace("a", SKEWED.vector(), {"scaffold": 0.5}), PastRace("b", EVEN.vector(), {"nova": 0.2})]
+    races = [
+        PastRace("a", "iid", SKEWED.vector(), {"scaffold": 0.5}),
+        PastRace("b", "iid", EVEN.vector(), {"nova": 0.2}),
+    ]
     assert [c.method for c in ordered(FIELD, SKEWED, races[:1])][:2] == ["fedavg", "scaffold"]
     assert [c.method for c in ordered(FIELD, EVEN, races[1:])][:2] == ["fedavg", "nova"]
     assert ordered(FIELD, EVEN, []) == list(FIELD)
@@ -161,9 +164,9 @@ def test_experience_orders_the_field_by_similar_federations():
 
 def test_a_race_of_the_same_federation_replaces_the_older_one(own_experience):
     assert own_races() == []
-    remember(PastRace("digits", SKEWED.vector(), {"scaffold": 0.5}))
-    remember(PastRace("digits", EVEN.vector(), {"scaffold": 0.1}))
-    remember(PastRace("digits", SKEWED.vector(), {"scaffold": 0.4}))
+    remember(PastRace("digits", "iid", SKEWED.vector(), {"scaffold": 0.5}))
+    remember(PastRace("digits", "iid", EVEN.vector(), {"scaffold": 0.1}))
+    remember(PastRace("digits", "iid", SKEWED.vector(), {"scaffold": 0.4}))
     assert [race.gains["scaffold"] for race in own_races()] == [0.1, 0.4]
     assert json.loads(own_experience.read_text())["races"][0] == to_json(own_races()[0])
 
