@@ -30,6 +30,15 @@ that it keeps working. Every case starts real processes and ends as promised, or
   infinite or huge values, other shapes and types, damaged bytes, errors, silence. Promise: the run ends with a finite
   model, or with a one-line error.
 
+Checkpoints are written in a thread while the next rounds train ([performance](performance.md#checkpoints)). After
+SIGKILL the last checkpoint may therefore be one older than before: one more round, or with `--checkpoint-every N` N
+more, are trained again, with the same result. Everything else is as it was: there is one writer, and at most one
+checkpoint under way; the history is on the disk before the checkpoint that covers it, the manifest comes last, and
+what is read back is a whole round. An error of the writer, such as a full disk, ends the run after the current round
+in the same one line. Ctrl-C and the end of a run wait for the writer. The tests kill the process at every rename of a
+writer that is as late as it can be, and compare every file of a late checkpoint, byte for byte, with that of a prompt
+one.
+
 ## Last result
 
 {date}, commit {commit}, seed {seed}, {seconds:.0f} seconds:

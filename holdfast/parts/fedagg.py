@@ -92,7 +92,11 @@ class FedAgg(Part):
         choices=("current", "previous"),
     )
     start: float | None = param(
-        None, "fixed_point: the rate of the first path; none: lr", above=0, below=1, search=(0.01, 0.9, "log")
+        None,
+        "fixed_point: the rate of the first path; none: lr",
+        above=0,
+        below=1,
+        search="by default it is lr, which is searched",
     )
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:

@@ -46,7 +46,10 @@ class FineTune(Part):
     batch: int = param(64, "public samples per step", low=1, search=(16, 128, "log"))
     shuffled: bool = param(True, "take the public samples in a new order in every pass")
     eta: float | None = param(
-        None, "at=server: learning rate; none: that of the round", above=0, search=(1e-3, 1, "log")
+        None,
+        "at=server: learning rate; none: that of the round",
+        above=0,
+        search="by default it is lr, which is searched",
     )
     momentum: float = param(0.0, "at=server: momentum of SGD", low=0, below=1, search=(0, 0.95))
     allow_test_leak: bool = param(False, "admit the test data as public data; the run is marked as leaking")

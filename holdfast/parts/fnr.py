@@ -57,7 +57,10 @@ class Fnr(Part):
     mode: str = param("gradient", "whether J has a gradient", choices=("gradient", "published"))
     allow_test_leak: bool = param(False, "admit the test data as public data; the run is marked as leaking")
     batch: int | None = param(
-        None, "public samples per step of the refinement; none: as in local training", low=1, search=(16, 128, "log")
+        None,
+        "public samples per step of the refinement; none: as in local training",
+        low=1,
+        search="by default it is batch, which is searched",
     )
     shuffled: bool = param(True, "take the public samples in a new order in every pass")
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from holdfast.comparison.part_sweeps import changed
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import Call, parse
 from holdfast.core.user_files import file_reference
@@ -124,11 +124,13 @@ def chosen_terms(choice: Choice, text: str) -> str:
 
 
 def with_arguments(call: Call, text: str) -> Call:
-    """Return a call with further named arguments, which replace those of the same names."""
+    """Return a call with further named arguments, which replace those of the same parameters."""
     (more,) = parse(f"{call.name}({text})")
     if more.args:
         raise HoldfastError(f"cannot add {text!r} to {call.name}: write name=value")
-    return replace(call, kwargs=call.kwargs | more.kwargs)
+    for name, value in more.kwargs.items():
+        call = changed(call, call.name, name, value)
+    return call
 
 
 def applied(

@@ -284,7 +284,7 @@ def test_the_list_of_methods_fits_a_screen():
     """In a process of its own, since other tests define parts."""
     command = [sys.executable, "-m", "holdfast", "methods"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert len(lines) <= 49
+    assert len(lines) <= 54  # a line for each method
     assert max(map(len, lines)) <= 80
     headings = [line for line in lines[:-1] if not line.startswith(" ")]
     assert headings == ["The five papers", "Baselines", "Building blocks"]

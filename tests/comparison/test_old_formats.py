@@ -59,7 +59,8 @@ def test_opening_an_old_folder_brings_it_up_to_date(old: Path) -> None:
     assert folders(old) == ["fedavg", "fedcm", "fedcm-0.2"]
     after = json.loads((old / "plan.json").read_text())
     measured = {"metric": "accuracy", "higher_is_better": True, "percent": True, "task": "classification"}
-    assert after == before | {"format": 3, "methods": METHODS, "measured": measured}
+    how = before["how"] | {"executor": "process"}
+    assert after == before | {"format": 3, "methods": METHODS, "measured": measured, "how": how}
     written = (old / "plan.json").stat().st_mtime_ns
     StudyFolder(old).stored()
     assert (old / "plan.json").stat().st_mtime_ns == written, "once is enough"

@@ -14,7 +14,7 @@ from helpers.exact_errors import raises_exactly
 from holdfast import Federation, federate, from_arrays, run
 from holdfast.method.catalogue import methods
 
-CLASSES_NEEDED = {"fedlc", "fedrs", "fnr", "ccvr", "fedgen", "feddf", "fedftg"}
+CLASSES_NEEDED = {"fedlc", "fedrs", "fnr", "ccvr", "fedgen", "feddf", "fedftg", "probability-loss"}
 NAMES = [entry.name for entry in methods() if not entry.name.startswith("toy")]  # those are other tests'
 
 

@@ -232,7 +232,7 @@ def test_bad_input_is_one_line(toy: Path, args: tuple[str, ...], message: str) -
 
 
 def test_the_list_names_everything(toy: Path) -> None:
-    assert "toy        Toy: a paper for tests (2026)" in good("reproduce", "--list", "--papers", "papers").out
+    assert "toy          Toy: a paper for tests (2026)" in good("reproduce", "--list", "--papers", "papers").out
     text = rep("--list", "--scale", "full").out
     for word in (
         "table 1: Accuracy", "column 2 40%: fedbug(0.4)", "row 2 IID, FedProx, the usual: prox(0.01); split=iid",
