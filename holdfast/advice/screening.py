@@ -116,5 +116,6 @@ def judged(points: Sequence[Point], outcomes: Sequence[TrialOutcome], rounds: in
     """
     best = best_of(points, outcomes)
     rates = [point.lr for point in points]
-    cost = sum(outcome.cost for outcome in outcomes) / (rounds * len(outcomes))
+    costs = [outcome.cost for outcome in outcomes if outcome.cost > 0]
+    cost = sum(costs) / (rounds * max(1, len(costs)))
     return Screened(best, outcomes[points.index(best)].score, cost, best.lr in (min(rates), max(rates)))

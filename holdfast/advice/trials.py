@@ -18,6 +18,7 @@ from holdfast.comparison.runner import run_all
 from holdfast.comparison.stats import without_warm_up
 from holdfast.comparison.stored_run import StoredRun, read_run
 from holdfast.comparison.study_schema import MetricFacts
+from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
 from holdfast.method.method import as_method
 from holdfast.runs.code_files import recorded
@@ -44,6 +45,9 @@ class TrialOutcome:
 
     score: float | None
     cost: float
+
+
+IMPOSSIBLE = TrialOutcome(None, 0.0)  # of a setting that a method refuses
 
 
 class Trials(Protocol):
@@ -86,9 +90,23 @@ class StoredTrials:
 
     def run(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
         tasks = [self.planned(trial, row) for row, trial in enumerate(trials)]
-        if not run_all(tasks, self.executor, self.jobs, self.watch, self.stop, True, self.where):
+        possible = [self._is_possible(task) for task in tasks]
+        left = [task for task, fits in zip(tasks, possible, strict=True) if fits]
+        if not run_all(left, self.executor, self.jobs, self.watch, self.stop, True, self.where):
             raise Stopped
-        return [self._outcome(read_run(task.folder, task.config.seed)) for task in tasks]
+        return [
+            self._outcome(read_run(task.folder, task.config.seed)) if fits else IMPOSSIBLE
+            for task, fits in zip(tasks, possible, strict=True)
+        ]
+
+    def _is_possible(self, task: PlannedRun) -> bool:
+        """Tell whether a method accepts its setting; some refuse a learning rate."""
+        try:
+            self.executor.check(task)
+        except HoldfastError as error:
+            self.watch.say(f"left out: {task.label}: {error}")
+            return False
+        return True
 
     def planned(self, trial: Trial, row: int = 0) -> PlannedRun:
         """Return a trial as a run in a folder of its own."""

@@ -18,6 +18,7 @@ from holdfast.advice.answer import Answer
 from holdfast.advice.candidates import FIELD
 from holdfast.advice.experience import PastRace, ordered, own_races, remember
 from holdfast.advice.federation_look import FederationLook, look
+from holdfast.comparison.observers import Observer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import from_json, to_json
 from holdfast.reports.advice_page import html
@@ -75,6 +76,18 @@ def test_a_federation_of_one_s_own(finished, tmp_path):
         out=tmp_path / "race", experience=False,
     )  # fmt: skip
     assert decided(advice.folder) == decided(finished.folder)
+
+
+def test_a_method_that_refuses_a_learning_rate_loses_that_run_alone(tmp_path):
+    """FedAgg refuses rates above its largest one, which tuning may come to."""
+    said = list[str]()
+    watch = Observer()
+    watch.say = said.append  # type: ignore[method-assign]
+    race = small_race(tmp_path / "race", methods=["fedagg", "prox(0.1)"], lr=0.4, watch=watch)
+    assert any(line.startswith("left out: fedagg, lr ") for line in said)
+    (fedagg,) = [s for s in answer_of(race).screened if s.method == "fedagg"]
+    assert fedagg.score is not None
+    assert fedagg.lr <= 0.5
 
 
 def test_the_page_has_the_answer(finished):
