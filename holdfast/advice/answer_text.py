@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.advice.answer import Answer, Cost, Rival
 from holdfast.comparison.score_text import ScoreText
+from holdfast.comparison.stats import NOT_SEEN, verdict
 
 FRESH_DATA = (
     "The gain is measured on the test data, with seeds that no choice has seen. Seeds vary the initial weights, who "
@@ -50,9 +51,11 @@ def costs(cost: Cost, baseline: Cost) -> str:
 
 
 def close_rivals(answer: Answer) -> list[str]:
-    """Name what stayed in the race to the end beside the leader."""
+    """Name those that stayed in the race to the end and between which and the leader no difference was seen."""
     text, unit = ScoreText(answer.metric.percent), " points" if answer.metric.percent else ""
-    left = [r for r in answer.raced[1:] if r.out is None and r.behind is not None]
+    left = [
+        r for r in answer.raced[1:] if r.out is None and r.behind is not None and verdict(r.behind) in ("", NOT_SEEN)
+    ]
     return [
         f"{r.method}: {text.value(r.mean)} over {r.seeds} seeds, {behind(r, text)}{unit} from the leader" for r in left
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ import holdfast
 from helpers.commands import good
 from helpers.small_race import decided, small_data, small_race
 from holdfast.advice.advise import ANSWER, QUESTION, Advice
-from holdfast.advice.answer import Answer
+from holdfast.advice.answer import Answer, Rival
+from holdfast.advice.answer_text import close_rivals
 from holdfast.advice.candidates import FIELD
 from holdfast.advice.experience import PastRace, ordered, own_races, remember
 from holdfast.advice.federation_look import FederationLook, look
 from holdfast.comparison.observers import Observer
+from holdfast.comparison.study_schema import PairedDifference
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import from_json, to_json
 from holdfast.reports.advice_page import html
@@ -108,6 +111,17 @@ def test_the_command_prints_the_answer_and_the_command_to_train_with(tmp_path):
     again = good(*trained[1:], "--quiet", "--json", "--out", str(tmp_path / "trained")).json
     assert again["rounds"] == 2
     assert f"Train with:\n  {answer['command']}\n" in said.err
+
+
+def test_what_came_close_is_what_cannot_be_told_from_the_leader(finished):
+    def rival(method: str, low: float, high: float, out: int | None = None) -> Rival:
+        gap = PairedDifference("final", method, (low + high) / 2, low, high, 0.5, 5)
+        return Rival(method, 0.1, 0.8, 5, out, gap)
+
+    leader = Rival("scaffold", 0.1, 0.9, 5, None, None)
+    raced = [leader, rival("prox(0.1)", -0.01, 0.02), rival("sam", 0.06, 0.42), rival("moon", -0.1, 0.2, out=3)]
+    (line,) = close_rivals(replace(answer_of(finished), raced=raced))
+    assert line == "prox(0.1): 80.00 over 5 seeds, -0.50 [-2.00, +1.00] points from the leader"
 
 
 # ------------------------------------------------------------------------------------------------ bad input
