@@ -38,8 +38,10 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.config import Config
 from holdfast.models.factories import Factory
-from holdfast.runs.folder import folder_for
-from holdfast.runs.run_files import HISTORY
+from holdfast.runs.code_files import located, recorded
+from holdfast.runs.file_imports import import_parts
+from holdfast.runs.folder import RunFolder, folder_for
+from holdfast.runs.run_files import CONFIG, HISTORY
 from holdfast.runs.setup import settings_of_objects
 
 QUESTION, ANSWER = "question.json", "advice.json"
@@ -139,16 +141,17 @@ class _Asked:
 
 def _config(data: object, model: Any, settings: dict[str, Any]) -> Config:
     """Return the settings that all trials share."""
-    for name in ("method", "seed"):
-        if name in settings and name == "method":
-            raise HoldfastError("advise finds the method: pass methods=[...] to race only some")
+    if "method" in settings:
+        raise HoldfastError("advise finds the method: pass methods=[...] to race only some")
     named_data = {"data": data} if isinstance(data, str) else {"data": data.name} if isinstance(data, DataSet) else {}
     federation = data if isinstance(data, Federation) else None
     found = settings_of_objects(federation, model, settings)
     if federation is not None and not federation.held_out.validation:
         raise HoldfastError("advise chooses by validation data: pass validation=0.2 to federate()")
     chosen = {} if federation is not None else {"validation": VALIDATION}
-    return Config().changed(**(chosen | settings | named_data | found))
+    config = recorded(Config().changed(**(chosen | settings | named_data | found)))
+    import_parts(config)
+    return config
 
 
 def _decided(config: Config, federation: Federation) -> Config:
@@ -162,7 +165,7 @@ def _decided(config: Config, federation: Federation) -> Config:
 def _trials(
     asked: _Asked, path: Path, carrier: Executor, jobs: int, where: str, watch: Observer, stop: Callable[[], bool]
 ) -> StoredTrials:
-    watch.metric = facts_of(carrier.federation(asked.config), asked.config.metric).measured
+    watch.metric = facts_of(carrier.federation(asked.config), located(asked.config).metric).measured
     return StoredTrials(path, asked.config, carrier, watch.metric, asked.budget, jobs, where, watch, stop)
 
 
@@ -306,8 +309,6 @@ def _keep_question(path: Path, asked: _Asked, overwrite: bool) -> None:
 
 
 def _remove_runs(folder: Path) -> None:
-    from holdfast.runs.folder import RunFolder
-    from holdfast.runs.run_files import CONFIG
-
+    """Delete the runs of a folder, and nothing else that may be there."""
     for config in sorted(folder.glob(f"**/{CONFIG}")):
         RunFolder(config.parent).remove()

@@ -124,6 +124,40 @@ def test_what_came_close_is_what_cannot_be_told_from_the_leader(finished):
     assert line == "prox(0.1): 80.00 over 5 seeds, -0.50 [-2.00, +1.00] points from the leader"
 
 
+PULL = """
+from dataclasses import dataclass
+
+import holdfast
+
+
+@dataclass(frozen=True)
+class ToyTug(holdfast.Part):
+    \"\"\"direction = g + mu * (w - w0)\"\"\"
+
+    name = "toy-tug"
+    mu: float = holdfast.param(0.1, "strength", low=0)
+
+    def direction(self, c, g, w):
+        return g + self.mu * (w - c.w0), {}
+
+
+def misses(y, predictions):
+    return float((predictions.argmax(1) != y).mean())
+"""
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_parts_and_metrics_of_a_file():
+    Path("tug.py").write_text(PULL)
+    words = ["--methods", "toy-tug", "--import", "tug.py", "--metric", "tug.py:misses(lower_is_better=true)"]
+    words += ["--rounds", "2", "--budget", "150 rounds", "--model", "linear", "--clients", "4", "--cohort", "2"]
+    answer = good("advise", *words, "--steps", "2", "--no-experience", "--out", "race", "--quiet", "--json").json
+    assert answer["screened"][0]["method"] == "toy-tug"
+    assert not answer["metric"]["higher_is_better"]
+    trained = shlex.split(answer["command"])
+    assert Path(trained[trained.index("--import") + 1]) == Path("tug.py").resolve()
+
+
 # ------------------------------------------------------------------------------------------------ bad input
 def test_another_question_is_refused(finished):
     before = (finished.folder / QUESTION).read_text()
