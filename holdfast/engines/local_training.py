@@ -18,7 +18,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
-from holdfast.method.part import NONE, Batch, Client, Gradient, Part
+from holdfast.method.part import NONE, Batch, Client, Gradient, Part, Sent
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net, Out
 
@@ -90,7 +90,7 @@ class LocalTraining:
         self.gradient_part = method.single("gradient")
         self.optimiser = method.single("optimise")
         self.by_hook = {
-            h: method.filling(h) for h in ("begin", "epoch", "teachers", "rate", "penalty", "direction", "end")
+            h: method.filling(h) for h in ("begin", "epoch", "teachers", "rate", "penalty", "direction", "end", "send")
         }
         # Whether no part looks at the gradient, so that an engine may move the model parameter by parameter.
         self.gradient_unseen = not (self.rated or self.gradient_part or self.by_hook["direction"] or self.optimiser)
@@ -103,7 +103,7 @@ class LocalTraining:
         self.training_pass: TrainingPass = Net.training_pass
         self.at_client = bool(net.kept_at_clients())
         self.averages = net.carries and not self.at_client and not trip  # a further trip sends no statistics
-        self.ends = bool(self.by_hook["end"]) or self.averages or self.at_client
+        self.ends = bool(self.by_hook["end"] or self.by_hook["send"]) or self.averages or self.at_client
         self.begins = bool(self.by_hook["begin"] or self.totals) or net.carries
 
     def for_thread(self) -> LocalTraining:
@@ -218,7 +218,19 @@ class LocalTraining:
             states[STATISTICS] = {"own": w[self.net.kept], **scratch.get(STATISTICS, {})}
         elif self.averages:
             uploads[STATISTICS] = scratch[STATISTICS]
-        return delta, uploads, states
+        return *self._sent(c, task, scratch, Sent(delta, uploads), states), states
+
+    def _sent(self, c: Client, task: ClientTask, scratch: PerPart, sent: Sent, states: PerPart) -> Sent:
+        """Let parts change what is sent, and write their new states to ``states``."""
+        c.k = c.K + 1
+        for part in self.by_hook["send"]:
+            view = self._view(c, part, task, scratch)
+            view.state = states.get(part.name, {})
+            sent, new = part.send(view, sent)
+            sent = sent._replace(delta=self._without_kept(sent.delta))
+            if new:
+                states[part.name] = new
+        return sent
 
     def _without_kept(self, t: Tensor) -> Tensor:
         """Set the places that stay at the client to zero in a vector of the model's length."""

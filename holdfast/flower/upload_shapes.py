@@ -53,7 +53,7 @@ class UploadShapes:
         """Return one client's uploads from its local training."""
         if 0 not in self._uploads:
             self.simulation.server.w = broadcast.w0
-            sends = self.method.filling("end") or broadcast.stats
+            sends = self.method.filling("end") or self.method.filling("send") or broadcast.stats
             uploads = self.simulation.train(broadcast, DUMMY).uploads if sends else {}
             self._uploads[0] = tree_map(lambda t: t[0], uploads)
         return self._uploads[0]

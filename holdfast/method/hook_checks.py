@@ -18,7 +18,7 @@ from torch import Tensor
 from holdfast.core.errors import HoldfastError
 from holdfast.core.user_files import raised_at
 from holdfast.method.method import Method
-from holdfast.method.part import Client, Part, Trip
+from holdfast.method.part import Client, Part, Round, Sent, Trip
 
 # What vmap says about code that it cannot batch, and what to do instead.
 REMEDIES = {
@@ -199,6 +199,21 @@ def _end(found: Any, args: tuple[Any, ...]) -> str:
     return why or not_alike(found[1], args[0].state, "state", "init_client")
 
 
+def _send(found: Any, args: tuple[Any, ...]) -> str:
+    why = not_two(found, "what is sent and the state")
+    if why:
+        return why
+    if not isinstance(found[0], Sent):
+        return f"returned {described(found[0])}, expected Sent(delta, uploads)"
+    why = not_vector(found[0].delta, args[1].delta, " as the delta")
+    return why or not_alike(found[1], args[0].state, "state", "init_client")
+
+
+def _admit(found: Any, args: tuple[Any, ...]) -> str:
+    why = not_two(found, "the round and the uploads")
+    return why or ("" if isinstance(found[0], Round) else f"returned {described(found[0])}, expected a Round")
+
+
 def _tune(found: Any, args: tuple[Any, ...]) -> str:
     why = not_two(found, "the model and the state") or not_vector(found[0], args[2], " as the model")
     return why or not_alike(found[1], args[0], "state", "init_server", kept=False)
@@ -235,7 +250,7 @@ CHECKS: dict[str, Check] = {
     "init_client": _tensors, "init_server": _tensors, "broadcast": _tensors, "consult": _tensors, "begin": _tensors,
     "epoch": _tensors, "survey": _tensors, "teachers": _teachers, "lr": _number, "rate": _rate, "task_loss": _number,
     "penalty": _number, "gradient": _gradient, "direction": _direction, "optimise": _direction, "gain": _rate,
-    "end": _end, "trips": _trips,
+    "end": _end, "send": _send, "trips": _trips, "admit": _admit,
     "aggregate": partial(_model, of=lambda args: args[0].w), "absorb": _state, "digest": _state,
     "server_step": partial(_model, of=lambda args: args[1].w), "tune": _tune,
     "serve": partial(_model, of=lambda args: args[1]),

@@ -11,7 +11,7 @@ from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.expression import parse
 from holdfast.core.params import make
 from holdfast.method.model_needs import check_local_batchnorm, check_needs
-from holdfast.method.part import AT_SERVER, SINGLE, Part, parts
+from holdfast.method.part import AT_SERVER, SINGLE, TOTAL, Part, parts
 from holdfast.method.recipes import RECIPES
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Method:
             reason = conflict(first, second) or wrong_order(first, second)
             if reason:
                 raise HoldfastError(reason)
+        if self.robust is not None:
+            self._check_robust(self.robust)
 
     @classmethod
     def parse(cls, text: str) -> Method:
@@ -58,6 +60,15 @@ class Method:
             else:
                 raise unknown("method", call.name, {*known, *RECIPES})
         return cls(tuple(summed))
+
+    def _check_robust(self, robust: Part) -> None:
+        """Refuse parts that a liar would reach past the robust mean."""
+        for part in self.row_readers:
+            if part is not robust and not part.fills("admit"):
+                raise HoldfastError(
+                    f"{robust.name} and {part.name} cannot be summed: {part.name} looks at single clients at the "
+                    "server, so that a liar would reach it past the robust mean; leave one of them out"
+                )
 
     def filling(self, hook: str) -> tuple[Part, ...]:
         """Return the parts that fill a hook, in order."""
@@ -88,7 +99,23 @@ class Method:
     def reads_deltas(self) -> bool:
         """Whether some part needs the deltas of the whole cohort at once at the server."""
         readers = [p for p in self.parts if p.server_reads == "deltas" and any(map(p.fills, AT_SERVER))]
-        return bool(readers or self.filling("trips"))
+        return bool(readers or self.filling("trips") or self.filling("admit"))
+
+    @property
+    def row_readers(self) -> tuple[Part, ...]:
+        """The parts whose half at the server looks at single clients. Without them, sums over the cohort are enough.
+
+        A part that reads the total of the deltas needs every delta, unless the mean counts every client once.
+        """
+        return tuple(
+            p for p in self.parts if p.sees_clients or ((p.linear or {}).get("delta") == TOTAL and not self.uniform)
+        )
+
+    @property
+    def robust(self) -> Part | None:
+        """The part that aggregates robustly, if there is one."""
+        part = self.single("aggregate")
+        return part if part is not None and part.robust else None
 
     def check(self, config: Config, net: Net, federation: Federation) -> None:
         """Ask every part whether the run makes sense to it.

@@ -11,13 +11,15 @@ import copy
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from holdfast.core.params import Named
+from holdfast.core.tensors import PerPart
+from holdfast.core.tensors import Tensors as Tensors
 from holdfast.data.batch import Batch as Batch  # parts import it from here
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from holdfast.models.layout import Layout
     from holdfast.models.net import Net, Out
 
-Tensors = dict[str, Tensor]
 Gradient = tuple[Tensor, Tensor]  # (gradient, task loss)
 NONE = torch.tensor(float("nan"))  # a number that is not known yet
 
@@ -41,12 +42,15 @@ SINGLE = {
     "server_step": "define the server step",
 }
 # Hooks that see the round at the server, and what they may read of it (``Part.server_reads``).
-AT_SERVER = ("trips", "aggregate", "absorb", "server_step", "tune", "digest")
+AT_SERVER = ("trips", "admit", "aggregate", "absorb", "server_step", "tune", "digest")
 SERVER_READS = ("deltas", "sums", "update")
+# Hooks that may look at single clients at the server, unless the part says how its uploads enter (``Part.linear``).
+SEES_CLIENTS = ("consult", *AT_SERVER, "survey")
+MEAN, TOTAL = "mean", "total"  # how an upload enters the server: through ``r.mean`` or through ``r.total``
 HOOKS = (
     "init_client", "init_server", "broadcast", "consult", "begin", "epoch", "teachers", "lr", "rate", "task_loss",
-    "penalty", "gradient", "direction", "optimise", "gain", "end", "trips", "aggregate", "absorb", "server_step",
-    "tune", "survey", "digest", "serve",
+    "penalty", "gradient", "direction", "optimise", "gain", "end", "send", "trips", "admit", "aggregate", "absorb",
+    "server_step", "tune", "survey", "digest", "serve",
 )  # fmt: skip
 
 
@@ -73,7 +77,7 @@ class Client:
         samples: Returns the client's data, in masked chunks.
         public: Returns the public data, in masked chunks.
         key: Returns the key of (seed, round, trip, client, step), from which all randomness comes; the step is 0 in
-            begin and epoch.
+            begin and epoch, and K + 1 in send.
         k: The step, 1..K; inside a step only, like all that follow.
         epoch: The epoch, from 0.
         rate: The product of all rates; None if no part rescales.
@@ -145,9 +149,19 @@ class Client:
         return view
 
 
+class Sent(NamedTuple):
+    """What a client is about to upload."""
+
+    delta: Tensor
+    uploads: PerPart  # by the name of the part
+
+
 @dataclass
 class Round:
     """What a part sees at the server once the cohort has reported back: ``r`` in the hooks. Rows are clients.
+
+    Where the server receives nothing but sums, there is one row for the whole cohort: then ``mean`` and ``total`` are
+    all that can be asked of ``deltas`` and ``uploads`` (``training/one_row.py``).
 
     Attributes:
         w: The global model at the start of the round.
@@ -168,6 +182,8 @@ class Round:
         key: Returns the key of (seed, round), from which all randomness at the server comes.
         public: Returns the public data, in batches.
         occupied: The number of clients that have samples, as far as the server knows; 0: all N.
+        size: How many clients the rows stand for, if it is not one each.
+        combine: What takes the place of the weighted mean where a part aggregates robustly.
     """
 
     w: Tensor
@@ -187,17 +203,50 @@ class Round:
     key: Callable[[], Tensor] = lambda: NONE
     public: Callable[[], Iterator[Batch]] = lambda: iter(())
     occupied: int = 0
+    size: float | None = None
+    combine: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def count(self) -> float:
+        """How many clients the rows stand for."""
+        return len(self.ids) if self.size is None else self.size
 
     def mean(self, rows: Tensor) -> Tensor:
-        """Return the weighted mean over the cohort."""
+        """Return the weighted mean over the cohort, or the robust one where a part aggregates robustly."""
+        if self.combine is not None:
+            return self.combine(rows)
         mean: Tensor = torch.tensordot(self.weights.to(rows.dtype), rows, dims=1)
         return mean
+
+    def total(self, rows: Tensor) -> Tensor:
+        """Return the plain sum over the cohort's clients, for formulas that divide it by N."""
+        if self.combine is not None:
+            return self.count * self.combine(rows)
+        total = rows.sum(0)
+        return total if self.size is None else total * (self.size / len(rows))
 
     def own(self, uploads: Tensors) -> Round:
         """Return the view of one part: a copy with that part's uploads."""
         view = copy.copy(self)
         view.uploads = uploads
         return view
+
+
+def keep(r: Round, uploads: PerPart, good: Tensor) -> tuple[Round, PerPart]:
+    """Leave some clients out of a round, for ``admit``.
+
+    Args:
+        r: The round.
+        uploads: What the clients uploaded, by part.
+        good: Which rows stay: bool [C].
+
+    Returns:
+        The round and the uploads of those that stay; their weights sum to one again.
+    """
+    some = {part: {name: t[good] for name, t in tensors.items()} for part, tensors in uploads.items()}
+    weights = r.weights[good] / r.weights[good].sum()
+    kept = replace(r, deltas=r.deltas[good], ids=r.ids[good], n=r.n[good], K=r.K[good], weights=weights)
+    return kept, some
 
 
 @dataclass(frozen=True)
@@ -253,6 +302,11 @@ class Part(Named):
             deltas. "sums": likewise, except that ``absorb`` may read deltas, not the aggregate, and adds up over
             clients, and that ``aggregate`` is a mean with the round's weights: both may be called with one slice of
             the cohort after another.
+        linear: How each of its uploads enters the server: "mean", through ``r.mean`` alone, or "total", through
+            ``r.total`` alone. The name "delta" says so of the deltas, if it reads their total. Empty: it reads means of
+            deltas, or nothing. None: its hooks at the server look at single clients.
+        robust: Whether its ``aggregate`` withstands some clients that lie. It then has a method ``combine(r, rows)``,
+            which takes the place of the mean in whatever the server computes from the cohort.
     """
 
     paper: ClassVar[str] = ""
@@ -265,6 +319,8 @@ class Part(Named):
     reads_total: ClassVar[bool] = False
     needs_gain: ClassVar[str] = ""
     server_reads: ClassVar[str] = "deltas"
+    linear: ClassVar[dict[str, str] | None] = None
+    robust: ClassVar[bool] = False
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -423,13 +479,48 @@ class Part(Named):
         """
         raise NotImplementedError
 
+    def send(self, c: Client, sent: Sent) -> tuple[Sent, Tensors]:
+        """Change what the client uploads, after every part's ``end``. Chained in the order of the sum.
+
+        It sees local training alone, no further trips.
+
+        Args:
+            c: The client; ``c.state`` is the part's state after its own ``end``.
+            sent: The delta and the uploads of all parts, with BatchNorm's statistics.
+
+        Returns:
+            What is sent instead, with the same names and shapes; a part may add an entry under its own name. And the
+            part's new state at the client.
+        """
+        raise NotImplementedError
+
     # -- at the server ------------------------------------------------------------------------------------
     def trips(self) -> tuple[Trip, ...]:
         """Return further trips in the round, in order."""
         raise NotImplementedError
 
+    def admit(self, s: Tensors, r: Round, uploads: PerPart) -> tuple[Round, PerPart]:
+        """Decide what of the cohort's updates counts, before ``aggregate``. Chained in the order of the sum.
+
+        It sees the whole cohort at once.
+
+        Args:
+            s: The part's state at the server.
+            r: The round, without clients whose updates are not finite.
+            uploads: What the clients uploaded, by part.
+
+        Returns:
+            The round and the uploads that count: with other rows or weights, without some clients (``keep``), or with
+            one row in place of the cohort.
+        """
+        raise NotImplementedError
+
     def aggregate(self, r: Round) -> Tensor:
         """Combine the cohort's deltas into one update. At most one part; the default is the weighted mean."""
+        raise NotImplementedError
+
+    def combine(self, r: Round, rows: Tensor) -> Tensor:
+        """Combine rows [C, ...] of the cohort into one, robustly; for parts that declare ``robust``. Not a hook."""
         raise NotImplementedError
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
@@ -510,6 +601,8 @@ class Part(Named):
         if cls.server_reads not in SERVER_READS:
             expected = ", ".join(SERVER_READS)
             raise TypeError(f"{cls.__name__}: server_reads is {cls.server_reads!r}; choose one of {expected}")
+        if not set((cls.linear or {}).values()) <= {MEAN, TOTAL}:
+            raise TypeError(f"{cls.__name__}: linear is {cls.linear!r}; its values must be {MEAN!r} or {TOTAL!r}")
         for name in vars(cls).get("__annotations__", {}):
             if name in HOOKS:
                 raise TypeError(f"{cls.__name__}: the parameter {name} has the name of a hook; choose another name")
@@ -522,6 +615,11 @@ class Part(Named):
     def fills(self, hook: str) -> bool:
         """Tell whether this part, with its parameters, fills a hook."""
         return hook in self.hooks() and hook not in self.unused
+
+    @property
+    def sees_clients(self) -> bool:
+        """Whether the server's half looks at single clients, so that it cannot do with sums over the cohort."""
+        return self.fills("consult") or (self.linear is None and any(map(self.fills, SEES_CLIENTS)))
 
     def __add__(self, other: str | Part | Method) -> Method:
         from holdfast.method.method import Method

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -53,6 +54,7 @@ class FedAdam(Part):
     group = "baseline"
     summary = "Runs Adam at the server"
     server_reads = "update"
+    linear: ClassVar[dict[str, str]] = {}
 
     eta: float = param(0.01, ETA, above=0, search=(1e-3, 1, "log"))
     beta1: float = param(0.9, BETA1, low=0, below=1, search="the usual value serves")
@@ -86,6 +88,7 @@ class FedAdagrad(Part):
     group = "baseline"
     summary = "Runs Adagrad at the server"
     server_reads = "update"
+    linear: ClassVar[dict[str, str]] = {}
 
     eta: float = param(0.01, ETA, above=0, search=(1e-3, 1, "log"))
     beta1: float = param(0.0, BETA1, low=0, below=1, search="the usual value serves")
@@ -117,6 +120,7 @@ class FedYogi(Part):
     group = "baseline"
     summary = "Runs Yogi at the server"
     server_reads = "update"
+    linear: ClassVar[dict[str, str]] = {}
 
     eta: float = param(0.01, ETA, above=0, search=(1e-3, 1, "log"))
     beta1: float = param(0.9, BETA1, low=0, below=1, search="the usual value serves")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
-from holdfast.method.part import Client, Part, Round, Tensors
+from holdfast.method.part import TOTAL, Client, Part, Round, Tensors
 
 if TYPE_CHECKING:
     from holdfast.data.federation import Federation
@@ -60,6 +60,7 @@ class FedAgg(Part):
     group = "paper"
     summary = "Adapts each client's rate in every epoch"
     server_reads = "update"
+    linear: ClassVar[dict[str, str]] = {"phi1": TOTAL}
 
     alpha: float = param(
         0.1,
@@ -142,6 +143,10 @@ class FedAgg(Part):
         return -math.inf if low is None else low, math.inf if high is None else high
 
     @property
+    def unused(self) -> tuple[str, ...]:
+        return () if self.asks else ("consult",)
+
+    @property
     def asks(self) -> bool:
         """Whether the mean-field terms come from visits to the cohort, rather than from the last round."""
         return self.mode == "fixed_point"
@@ -151,12 +156,10 @@ class FedAgg(Part):
         return dict(s)  # nothing before the first round
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
-        return {} if self.asks else {"phi1": r.uploads["phi1"].mean(0)}
+        return {} if self.asks else {"phi1": r.total(r.uploads["phi1"]) / r.count}
 
     # -- fixed_point: the cohort is asked for gradients before the round ----------------------------------
     def consult(self, w: Tensor, lr: Tensor, epochs: int, visit: Callable[[Tensor], Tensor]) -> Tensors:
-        if not self.asks:
-            return {}
         eta = (lr if self.start is None else torch.full_like(lr, self.start)).expand(epochs)
         path, field = walk(w, eta, visit)
         for _ in range(self.sweeps):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ class FedAvgM(Part):
     group = "baseline"
     summary = "Adds momentum at the server"
     server_reads = "update"
+    linear: ClassVar[dict[str, str]] = {}
 
     beta: float = param(0.9, "share of the old momentum to keep; 0 is FedAvg", low=0, below=1, search=(0, 0.95))
     eta: float = param(1.0, "server learning rate", above=0, search=(0.1, 3, "log"))

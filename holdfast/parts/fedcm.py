@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from holdfast.core.params import param
-from holdfast.method.part import Client, Part, Round, Tensors
+from holdfast.method.part import MEAN, Client, Part, Round, Tensors
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class FedCM(Part):
     group = "baseline"
     summary = "Mixes the last update into local steps"
     server_reads = "update"
+    linear: ClassVar[dict[str, str]] = {"eta": MEAN}
     needs_gain = "fedcm divides updates by the weight of their gradients, which only linear optimisers have"
 
     alpha: float = param(

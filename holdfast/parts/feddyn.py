@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from holdfast.core.params import param
-from holdfast.method.part import Client, Part, Round, Tensors
+from holdfast.method.part import TOTAL, Client, Part, Round, Tensors
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class FedDyn(Part):
     group = "baseline"
     summary = "Aligns local optima with the global one"
     server_reads = "sums"
+    linear: ClassVar[dict[str, str]] = {"delta": TOTAL}
     uniform = True
 
     alpha: float = param(0.01, "strength of the regulariser", above=0, search=(1e-3, 1, "log"))
@@ -57,7 +59,7 @@ class FedDyn(Part):
         return {}, {"h": c.state["h"] - self._alpha(c) * delta}
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
-        return {"h": s["h"] - self.alpha / r.N * r.deltas.sum(0)}
+        return {"h": s["h"] - self.alpha / r.N * r.total(r.deltas)}
 
     def server_step(self, s: Tensors, r: Round) -> Tensor:
         return r.w + r.update - s["h"] / self.alpha

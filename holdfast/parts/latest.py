@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
 from holdfast.core.params import param
-from holdfast.method.part import Client, Part, Round, Tensors
+from holdfast.method.part import TOTAL, Client, Part, Round, Tensors
 
 if TYPE_CHECKING:
     from holdfast.method.method import Method
@@ -31,6 +31,7 @@ class Latest(Part):
     paper = "Acar et al. 2021, the published code of FedDyn; also in code built on it, such as FedBug's"
     summary = "Scores the mean of all latest models"
     server_reads = "sums"
+    linear: ClassVar[dict[str, str]] = {"change": TOTAL, "new": TOTAL}
 
     of: str = param("all", "whose latest models are averaged", choices=("all", "cohort"))
 
@@ -49,8 +50,8 @@ class Latest(Part):
         if self.of == "cohort":
             return {"mean": r.w + r.mean(r.deltas)}
         # A new client's state is this round's model, but the mean so far has counted it with the initial model.
-        changes = r.uploads["change"] + r.uploads["new"][:, None] * (r.w - s["first"])
-        return {"mean": s["mean"] + changes.sum(0) / (r.occupied or r.N), "first": s["first"]}
+        changes = r.total(r.uploads["change"]) + r.total(r.uploads["new"]) * (r.w - s["first"])
+        return {"mean": s["mean"] + changes / (r.occupied or r.N), "first": s["first"]}
 
     def serve(self, s: Tensors, w: Tensor) -> Tensor:
         return s["mean"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -25,6 +26,7 @@ class Mean(Part):
     paper = "McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data"
     summary = "Weights clients by samples or equally"
     server_reads = "sums"
+    linear: ClassVar[dict[str, str]] = {}
 
     weights: str = param("samples", "how clients are weighted", choices=("samples", "uniform"))
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from holdfast.method.part import Client, Part, Round, Tensors
+from holdfast.method.part import TOTAL, Client, Part, Round, Tensors
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Scaffold(Part):
     group = "baseline"
     summary = "Cancels drift with control variates"
     server_reads = "sums"
+    linear: ClassVar[dict[str, str]] = {"change": TOTAL}
 
     def init_client(self, w: Tensor) -> Tensors:
         return {"c": torch.zeros_like(w)}
@@ -52,4 +54,4 @@ class Scaffold(Part):
         return {"change": new - c.state["c"]}, {"c": new}
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:
-        return {"c": s["c"] + r.uploads["change"].sum(0) / r.N}
+        return {"c": s["c"] + r.total(r.uploads["change"]) / r.N}

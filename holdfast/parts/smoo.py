@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from holdfast.core.params import param
-from holdfast.method.part import Client, Gradient, Part, Round, Tensors
+from holdfast.method.part import MEAN, Client, Gradient, Part, Round, Tensors
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Smoo(Part):
     )
     summary = "Takes gradients uphill, all alike"
     server_reads = "update"
+    linear: ClassVar[dict[str, str]] = {"dual": MEAN}
 
     rho: float = param(0.1, "length of the perturbations; 0 is FedAvg", low=0, search=(5e-3, 0.5, "log"))
     dual: str = param(

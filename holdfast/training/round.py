@@ -208,10 +208,13 @@ class Trainer(ABC):
         for number, (part, trip) in enumerate(self.trips, start=1):
             r, sent, received = self._trip(number, trip, r, update.uploads.get(part.name, {}))
             down, up = down + sent, up + received
-        r = replace(r, update=sums.update() if sums else self.server.aggregate(r, update.uploads))
-        self.server.close(r, update.uploads, sums.absorbed if sums else None)
+        counted, uploads = self._admit(r, update.uploads)
+        skipped = sorted(skipped + left_out(r.ids, counted.ids))
+        counted = replace(counted, update=sums.update() if sums else self.server.aggregate(counted, uploads))
+        self.server.close(counted, uploads, sums.absorbed if sums else None)
         if not bool(torch.isfinite(self.server.w).all()):
             raise Diverged(f"round {t}: the server step made the model NaN or infinite; lower its rate, or --lr")
+        r = replace(r, update=counted.update)
         sent, received = self._survey(r)
         loss = mean_loss(r.n, update.loss)
         record = RoundRecord(
@@ -220,6 +223,13 @@ class Trainer(ABC):
             drift=self._drift(r),
         )  # fmt: skip
         return self.annotate(record)
+
+    def _admit(self, r: Round, uploads: PerPart) -> tuple[Round, PerPart]:
+        """Return what of the cohort counts."""
+        counted, admitted = self.server.admit(r, uploads)
+        if not len(counted.ids):
+            raise Diverged(f"round {r.round}: every client's update was refused as out of the method's bounds")
+        return counted, admitted
 
     def broadcast(self, t: int, messages: PerPart) -> Broadcast:
         """Return what every client is sent in round ``t``."""
@@ -354,6 +364,12 @@ class Trainer(ABC):
             t, part.name, int((~good).sum()), len(good),
         )  # fmt: skip
         return {name: tensor[good] for name, tensor in rows.items()} if bool(good.any()) else {}
+
+
+def left_out(ids: Tensor, admitted: Tensor) -> list[int]:
+    """Return the clients of a cohort that were not admitted."""
+    missing: list[int] = ids[~torch.isin(ids, admitted)].tolist()
+    return missing
 
 
 def mean_loss(n: Tensor, loss: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -42,6 +43,13 @@ class Server:
         """Return how much each client counts in the mean, before the weights are made to sum to one."""
         return torch.ones_like(n, dtype=torch.float64) if self.method.uniform else n.to(torch.float64)
 
+    def admit(self, r: Round, uploads: PerPart) -> tuple[Round, PerPart]:
+        """Let parts decide what of a cohort counts; means are then those of the robust part, if there is one."""
+        for p in self.method.filling("admit"):
+            r, uploads = p.admit(self.states.get(p.name, {}), r, uploads)
+        robust = self.method.robust
+        return (r, uploads) if robust is None else (replace(r, combine=partial(robust.combine, r)), uploads)
+
     def aggregate(self, r: Round, uploads: PerPart) -> Tensor:
         """Combine the deltas of a cohort, or of a slice of it."""
         part = self.method.single("aggregate")
@@ -57,7 +65,7 @@ class Server:
         """
         absorbed = absorbed or {}
         if STATISTICS in uploads:
-            self.states[STATISTICS] = mean_statistics(self.stats, uploads[STATISTICS], r.weights)
+            self.states[STATISTICS] = mean_statistics(self.stats, uploads[STATISTICS], r)
         for p in self.method.filling("absorb"):
             if p.name in absorbed:
                 self.states[p.name] = absorbed[p.name]
@@ -87,17 +95,17 @@ class Server:
         return w
 
 
-def mean_statistics(old: Tensors, rows: Tensors, weights: Tensor) -> Tensors:
-    """Return the weighted mean of the clients' running statistics; counts of batches stay integers.
+def mean_statistics(old: Tensors, rows: Tensors, r: Round) -> Tensors:
+    """Return the round's mean of the clients' running statistics; counts of batches stay integers.
 
     Args:
         old: The statistics at the start of the round.
         rows: Those of the clients, with a client axis.
-        weights: The clients' weights, which sum to one.
+        r: The round.
 
     Returns:
         The new statistics.
     """
-    change = torch.tensordot(weights.to(old["running"].dtype), rows["running"] - old["running"], dims=1)
-    counted = torch.tensordot(weights.double(), (rows["batches"] - old["batches"]).double(), dims=1)
+    change = r.mean(rows["running"] - old["running"])
+    counted = r.mean((rows["batches"] - old["batches"]).double())
     return {"running": old["running"] + change, "batches": old["batches"] + counted.round().long()}
