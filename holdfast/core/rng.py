@@ -20,7 +20,7 @@ START = 0x9E3779B9
 STRIDE = 0x9E3779B1 - (1 << 32)  # odd, modulo 2^32; negative, since compilers want constants that fit 32 bits
 
 # What a key is for: the first word after the seed, so that no two uses share numbers.
-COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER, EPOCHS = 1, 2, 3, 4, 5, 6, 7, 8
+COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER, EPOCHS, ATTACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 
 def mix(x: Any) -> Any:

@@ -11,6 +11,7 @@ GROUPS = {  # group -> its heading, in the order of the list
     "paper": "The five papers",
     "baseline": "Baselines",
     "building block": "Building blocks",
+    "trust": "Robust, private, cheap to send",
     "yours": "Yours",
 }
 

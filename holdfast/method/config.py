@@ -119,6 +119,18 @@ class Config(Named):
         roles=("tunable",),
     )
     server_lr: float = param(1.0, "server learning rate", above=0, roles=("tunable",))
+    max_weight: float | None = param(
+        None,
+        "largest share of one client in a mean, whatever number of samples it claims; default: 1 in simulation, 0.5 in "
+        "a deployment",
+        above=0,
+        high=1,
+    )
+    attack: str | None = param(
+        None,
+        "clients that lie, to see what a method withstands: sign_flip(0.2), label_flip(0.2), ... (see docs/robust.md)",
+        roles=("simulation", "headline"),
+    )
     rounds: int = param(30, "number of rounds", low=1, roles=("extends", "headline"))
     seed: int = param(
         0,

@@ -289,7 +289,7 @@ class Part(Named):
 
     Attributes:
         paper: The reference: authors, year, a comma, the title.
-        group: Where ``holdfast methods`` lists it: "paper", "baseline" or "building block".
+        group: Where ``holdfast methods`` lists it: "paper", "baseline", "building block" or "trust".
         summary: What it does, in at most 41 characters.
         internal: Whether only other parts use it (for a trip), so that users cannot name it.
         accepts_test_data: Whether it has a parameter with which a user may admit the test data as public data.

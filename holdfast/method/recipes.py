@@ -21,7 +21,7 @@ class Recipe:
 
     Attributes:
         sum: The parts as a user would write them; empty for plain federated averaging.
-        group: Where ``holdfast methods`` lists it: "paper" or "baseline".
+        group: Where ``holdfast methods`` lists it: "paper", "baseline" or "trust".
         summary: What it does, in at most 41 characters.
         paper: The reference: authors, year, a comma, the title.
     """
@@ -65,6 +65,12 @@ RECIPES: dict[str, Recipe] = {
         "baseline",
         "Averages the clients' updates",
         "McMahan et al. 2017, Communication-Efficient Learning of Deep Networks from Decentralized Data",
+    ),
+    "krum": Recipe(
+        "multikrum(m=1)",
+        "trust",
+        "Takes the update closest to the others",
+        "Blanchard et al. 2017, Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
     ),
     "fedprox": Recipe(
         "prox",

@@ -71,7 +71,7 @@ def load_run(
         _check_model(place, facts, stored)
         check_frozen(place.path, stored, net)
     method = with_flag_parts(as_method(config.method), config)
-    server = Server(net, method, config.client_count, config.server_lr)
+    server = Server(net, method, config.client_count, config.server_lr, config.max_weight)
     done = checkpoint.load(place.checkpoint, server, None)
     if not done:
         raise HoldfastError(f"the run in {place.path} has no checkpoint, so it has no trained model: run it again")

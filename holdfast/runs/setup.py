@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from holdfast.attacks.attack import read_attack
 from holdfast.core.devices import name_on_machine, pick_device
 from holdfast.core.errors import HoldfastError
 from holdfast.data.dataset import DataSet
@@ -150,6 +151,7 @@ def check_together(
     federation, net = fitted(config, federation, model, pick_device(config.device))
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
+    check_attack(config)
     check_choices(config, method, federation)
     method.check(config, net, federation)
     check_scores(config, federation, net)
@@ -162,11 +164,19 @@ def asking_everybody(config: Config, method: Method) -> list[str]:
         "personal": config.personal > 0,
         "batchnorm = local": config.batchnorm == "local",
         "engine = flower": config.engine == "flower",
+        "attack": config.attack is not None,
         "client_eval": config.client_eval,
         "class_weights = balanced": config.class_weights == "balanced",
         "pos_weight = balanced": config.pos_weight == "balanced",
     }
     return [p.name for p in method.filling("survey")] + [name for name, used in settings.items() if used]
+
+
+def check_attack(config: Config) -> None:
+    """Raise an error for an attack that does not exist, or that the engine does not know."""
+    attack = read_attack(config.attack)
+    if attack is not None and config.engine == "flower":
+        raise HoldfastError(f"attack {attack.name} works with the engines loop and vector: leave out --engine flower")
 
 
 def check_choices(config: Config, method: Method, federation: Federation) -> None:

@@ -76,7 +76,7 @@ class Trainer(ABC):
         """
         self.config, self.method, self.federation, self.net = config, method, federation, net
         self._metric = metric
-        self.server = Server(net, method, federation.clients, config.server_lr)
+        self.server = Server(net, method, federation.clients, config.server_lr, config.max_weight)
         self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
 
     @cached_property
@@ -118,6 +118,10 @@ class Trainer(ABC):
     @abstractmethod
     def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
         """Yield what parts measure at all clients, some at a time: how many, and the results with a client axis."""
+
+    def received(self, update: CohortUpdate, round: int) -> CohortUpdate:
+        """Return what reaches the server of what clients trained: by default all of it, unchanged."""
+        return update
 
     def slices(self, ids: np.ndarray) -> list[np.ndarray]:
         """Return the clients of a cohort in the groups in which they are trained; by default in one."""
@@ -256,7 +260,7 @@ class Trainer(ABC):
         self, broadcast: Broadcast, group: np.ndarray, collector: CohortCollector
     ) -> tuple[list[int], int]:
         """Train some clients and collect what is finite; return who is left out, and the bytes received."""
-        update = self.train(broadcast, group)
+        update = self.received(self.train(broadcast, group), int(broadcast.round))
         received = self.net.travelling * len(update.ids) + nbytes(update.uploads)
         good = finite_rows(update.uploads, update.deltas)
         if STATISTICS in update.uploads:

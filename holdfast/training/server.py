@@ -18,8 +18,11 @@ from holdfast.models.net import Net
 class Server:
     """The global model and what the parts keep at the server."""
 
-    def __init__(self, net: Net, method: Method, clients: int, server_lr: float) -> None:
+    def __init__(
+        self, net: Net, method: Method, clients: int, server_lr: float, max_weight: float | None = None
+    ) -> None:
         self.net, self.method, self.N, self.server_lr = net, method, clients, server_lr
+        self.max_weight = max_weight or 1.0
         self.w = net.initial.clone()
         self.states: PerPart = {p.name: p.init_server(self.w, clients) for p in method.filling("init_server")}
         if net.carries and net.batchnorm == "average":
@@ -37,7 +40,7 @@ class Server:
     def weights(self, n: Tensor) -> Tensor:
         """Return the weight of each client of a cohort in the mean, from their numbers of samples."""
         weights = self.counted(n)
-        return (weights / weights.sum()).to(self.w.dtype)
+        return capped(weights / weights.sum(), self.max_weight).to(self.w.dtype)
 
     def counted(self, n: Tensor) -> Tensor:
         """Return how much each client counts in the mean, before the weights are made to sum to one."""
@@ -93,6 +96,31 @@ class Server:
         for p in self.method.filling("serve"):
             w = p.serve(self.states.get(p.name, {}), w)
         return w
+
+
+def capped(weights: Tensor, most: float) -> Tensor:
+    """Lower weights that are above ``most``, and share out the rest among the others in proportion.
+
+    If the clients are too few for that, all weigh the same.
+
+    Args:
+        weights: The weights, which sum to one.
+        most: The largest weight.
+
+    Returns:
+        The new weights, which sum to one.
+    """
+    if most * len(weights) <= 1:
+        return torch.full_like(weights, 1 / len(weights))
+    full = torch.zeros_like(weights, dtype=torch.bool)
+    for _ in range(len(weights)):
+        over = (weights > most) & ~full
+        if not bool(over.any()):
+            break
+        full = full | over
+        rest = torch.where(full, 0.0, weights)
+        weights = torch.where(full, most, rest * (1 - most * full.sum()) / rest.sum())
+    return weights
 
 
 def mean_statistics(old: Tensors, rows: Tensors, r: Round) -> Tensors:

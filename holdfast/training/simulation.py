@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.attacks.attack import read_attack
 from holdfast.core.errors import HoldfastError
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.client_maker import CohortSamples
@@ -25,6 +26,7 @@ from holdfast.method.part import Part, Trip
 from holdfast.metrics.metric import Metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
+from holdfast.training.attacked import Liars
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_scores import ClientScores, joined, score_clients
 from holdfast.training.client_states import ClientStates
@@ -66,6 +68,10 @@ class Simulation(Trainer):
     def __init__(
         self, config: Config, method: Method, federation: Federation, net: Net, metric: Metric | None = None
     ) -> None:
+        attack = read_attack(config.attack)
+        self.liars = None if attack is None else Liars(attack, config.seed, np.asarray(federation.occupied))
+        if self.liars is not None:
+            federation = self.liars.flipped(federation)
         super().__init__(config, method, federation, net, metric)
         self.clients = ClientStates(method, net, make_store(config.states, net.device))
         self.occupied = federation.occupied
@@ -148,6 +154,9 @@ class Simulation(Trainer):
         info, batches = info.to(self.net.device), batches.to(self.net.device)
         states = self.clients.gather(ids.tolist(), self.server.w)
         return self.engines[0].train(broadcast, Cohort(info, states, batches))
+
+    def received(self, update: CohortUpdate, round: int) -> CohortUpdate:
+        return update if self.liars is None else self.liars.forged(update, round)
 
     def train_again(
         self, number: int, broadcast: Broadcast, ids: np.ndarray, state: PerPart, deltas: Tensor
