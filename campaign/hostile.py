@@ -14,9 +14,10 @@ from campaign.process import Child
 
 METHODS = (
     "fedavg", "scaffold", "feddyn", "ccvr", "fedagg(mode=fixed_point)", "fednova", "fedgen", "moon", "fnr", "fedavgm",
-    "latest",
+    "latest", "scaffold+median", "feddyn+trimmed", "norm_bound+fedcm", "norm_bound(2, drop=true)",
 )  # fmt: skip
 NUMBERS = (-1, 0, 1, 2**31, 2**62, -(2**62), True, 0.5, float("nan"), float("inf"), "many", "[/x] in the log", b"\x80")
+FACTORS = (-1.0, -100.0, 1e30, 0.0)  # of a lie that is well formed
 FILLS = (np.nan, np.inf, -np.inf, -1.0, 3e38, -3e38, 1e-45, 0.0)
 
 
@@ -96,13 +97,16 @@ def other_arrays(numbers: random.Random, record: Any) -> Any:
 
     arrays, name = dict(record), numbers.choice(list(record))
     array = arrays.pop(name)
-    how = numbers.choice(("fill", "fill", "one", "shape", "type", "bytes", "cut", "object", "rename", "delete"))
+    how = numbers.choice(("fill", "times", "one", "shape", "type", "bytes", "cut", "object", "rename", "delete"))
     values = array.numpy().copy()
     if how in ("fill", "one"):
         with np.errstate(all="ignore"):
             fill = np.array(numbers.choice(FILLS)).astype(values.dtype)
         values.reshape(-1)[: 1 if how == "one" else None] = fill
         arrays[name] = Array(values)
+    elif how == "times":
+        with np.errstate(all="ignore"):
+            arrays[name] = Array((values * numbers.choice(FACTORS)).astype(values.dtype))
     elif how == "shape":
         arrays[name] = Array(values.reshape(-1)[: values.size // 2])
     elif how == "type":

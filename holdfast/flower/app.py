@@ -35,7 +35,7 @@ from holdfast.flower.node_data import (
     server_federation,
     split_data,
 )
-from holdfast.flower.settings import DeploymentSettings
+from holdfast.flower.settings import MOST_WEIGHT, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.hook_checks import checked
@@ -270,6 +270,7 @@ def server_app(
         settings: dict[str, Any] = dict(context.run_config)
         with keep_warnings(settings), report_outcome(settings):
             config = Config(**config_values(settings)).changed(engine="flower")
+            config = config.changed(max_weight=config.max_weight or MOST_WEIGHT)
             if folder is not None:
                 config = in_folder(config, folder, keep=True)
                 settings |= {} if config.files is None else {"files": config.files}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, Message
@@ -34,7 +34,7 @@ class ClientReply:
 
 
 def check_reply(
-    node: int, request: NodeRequest, message: Message, expected: Spec, check: Check
+    node: int, request: NodeRequest, message: Message, expected: Spec, check: Check, declared: Mapping[int, int]
 ) -> tuple[dict[int, ClientReply], dict[int, str]]:
     """Check a node's reply.
 
@@ -44,6 +44,7 @@ def check_reply(
         message: Its reply.
         expected: What every client must send.
         check: Refuses a client's tensors that have the right shapes, but cannot be true.
+        declared: The samples that each client enrolled with; a further trip may be on other samples.
 
     Returns:
         The replies by client, and for the other clients why they have none.
@@ -64,7 +65,7 @@ def check_reply(
     accepted, failed = {}, reported_errors(request, reply)
     for i, n, K in zip(reply.clients, reply.n, reply.K, strict=True):
         try:
-            check_counts(n, K)
+            check_counts(n, K, n if request.trip else declared.get(i, n))
             tensors = client_tensors(i, arrays, expected)
             check(tensors)
             accepted[i] = ClientReply(tensors, n, K, i in reply.fresh, overhead)
@@ -73,10 +74,12 @@ def check_reply(
     return accepted, failed
 
 
-def check_counts(n: int, K: int) -> None:
-    """Refuse impossible numbers of samples and steps."""
+def check_counts(n: int, K: int, declared: int) -> None:
+    """Refuse impossible numbers of samples and steps, and samples that the client did not enrol with."""
     if not (0 < n < 2**48 and 0 < K < 2**48):
         raise Refused(f"it claims {n} samples and {K} steps")
+    if n != declared:
+        raise Refused(f"it claims {n} samples, but enrolled with {declared}")
 
 
 def client_tensors(client: int, record: ArrayRecord, expected: Spec) -> Tensors:

@@ -141,7 +141,7 @@ class RequestSender:
             return {}
         self.registry.mark_replied(node)
         try:
-            accepted, failed = check_reply(node, fields, reply, request.expected, request.check)
+            accepted, failed = check_reply(node, fields, reply, request.expected, request.check, self.registry.n)
         except Refused as error:
             accepted, failed = {}, dict.fromkeys(fields.clients, f"refused: {error}")
         self.failures |= failed

@@ -11,6 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.params import Named, param
 from holdfast.method.config import Config
 
+MOST_WEIGHT = 0.5  # the largest share of a client in a mean, unless --max-weight says otherwise
 OWNER = re.compile(r"[0-9]{1,9}=[0-9]{1,20}")  # a pair of the setting owners
 
 

@@ -125,6 +125,7 @@ class Config(Named):
         "a deployment",
         above=0,
         high=1,
+        roles=("decided",),
     )
     attack: str | None = param(
         None,

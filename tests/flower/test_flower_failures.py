@@ -369,6 +369,7 @@ IMPOSSIBLE = {
     "no samples": ({"n": [0]}, "it claims 0 samples and {K} steps"),
     "steps below zero": ({"K": [-1]}, "it claims {n} samples and -1 steps"),
     "too many samples": ({"n": [2**60]}, "it claims 1152921504606846976 samples and {K} steps"),
+    "more samples than it enrolled with": ({"n": [12345]}, "it claims 12345 samples, but enrolled with {n}"),
     "lists of different length": ({"n": [1, 2]}, "its lists differ in length"),
     "another client": ({"clients": [3]}, "it replies for clients that were not requested"),
     "words for numbers": ({"n": ["many"]}, "the message's field n is not of type list[int]"),
