@@ -45,7 +45,9 @@ def main() -> None:
             MEANS, given.data, seeds=given.seeds, attack=attack, eval_every=5, light=True,
             out=Path(given.out) / slug(f"{given.data}-{attack}"), **SETTINGS,
         )  # fmt: skip
-        stored.setdefault(given.data, {})[attack] = {entry.label: entry.scores.final.values for entry in found.entries}
+        stored.setdefault(given.data, {})[attack] = {
+            entry["label"]: entry["scores"]["final"]["values"] for entry in found.entries
+        }
         STORED.write_text(json.dumps(stored, indent=1) + "\n")
     before, _, rest = PAGE.read_text().partition(START)
     after = rest.partition(END)[2]

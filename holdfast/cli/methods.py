@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import textwrap
 from dataclasses import MISSING, fields
 from typing import Any
@@ -11,14 +12,17 @@ from typing import Any
 import click
 
 from holdfast.cli.options import import_all, imports
-from holdfast.core.errors import HoldfastError, unknown
+from holdfast.core.errors import unknown
 from holdfast.core.expression import show
 from holdfast.core.params import limits, search_range
 from holdfast.method.catalogue import GROUPS, MethodEntry, methods
+from holdfast.method.composition import composition, sentences
 from holdfast.method.method import Method, why_after, why_not_both
 from holdfast.method.part import Part, parts
 
-NAME, SUMMARY = 15, 41  # widths of the columns; with the citation they fit 80 columns
+SUM = re.compile(r"[+(]")  # what a sum has and a name has not
+READ = {"mean": "its mean", "total": "its sum", "one by one": "one by one"}
+NAME, SUMMARY = 16, 41  # widths of the columns; with the citation they fit 80 columns
 
 
 @click.command("methods")
@@ -27,25 +31,46 @@ NAME, SUMMARY = 15, 41  # widths of the columns; with the citation they fit 80 c
 @click.option("--verbose", is_flag=True, help="show each method's sum and the hooks that it fills")
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def command(name: str | None, imports: tuple[str, ...], verbose: bool, as_json: bool) -> None:
-    """List the methods, or describe one: parameters, equations, paper, and what it cannot be summed with."""
+    """List the methods, or describe one: parameters, equations, paper, and what it cannot be summed with.
+
+    Of a sum, such as "scaffold+fedbug", it says what clients send and keep, and what the server sees of them.
+    """
     import_all(imports)
     entries = methods()
     if name is None:
         click.echo(json.dumps([row(entry) for entry in entries])) if as_json else print_list(entries, verbose)
         return
     entry = next((entry for entry in entries if entry.name == name), None)
+    if entry is None and SUM.search(name):
+        described = composed(Method.parse(name))
+        click.echo(json.dumps(described)) if as_json else print_composed(described)
+        return
     if entry is None:
-        raise no_such_method(name, [entry.name for entry in entries])
+        raise unknown("method", name, [entry.name for entry in entries])
     described = page(entry)
     click.echo(json.dumps(described)) if as_json else print_page(described)
 
 
-def no_such_method(name: str, known: list[str]) -> HoldfastError:
-    """Return the error for a text that names no method: a sum, an old name, or a name that does not exist."""
-    first = name.partition("+")[0].partition("(")[0].strip()
-    if first != name and first in known:
-        return HoldfastError(f"{name} is a sum, and methods describes one name at a time: try holdfast methods {first}")
-    return unknown("method", name, known)
+def composed(method: Method) -> dict[str, Any]:
+    """Return what a sum sends, shows and keeps."""
+    found = composition(method)
+    uploads = [{"part": u.part, "name": u.name, "what": u.what, "enters": u.enters} for u in found.uploads]
+    return {"sum": str(method), "uploads": uploads, "linear": found.linear, "says": sentences(found)}
+
+
+def print_composed(described: dict[str, Any]) -> None:
+    """Print what a sum sends, shows and keeps."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(described["sum"], style="bold", markup=False)
+    view = Table("every client sends", "of", "which is", "and the server reads")
+    for upload in described["uploads"]:
+        view.add_row(upload["name"], upload["part"] or "the model", upload["what"], READ[upload["enters"]])
+    console.print(view)
+    for heading, text in described["says"].items():
+        console.print(f"{heading}: {text}", markup=False)
 
 
 def row(entry: MethodEntry) -> dict[str, Any]:

@@ -305,6 +305,9 @@ class Part(Named):
         linear: How each of its uploads enters the server: "mean", through ``r.mean`` alone, or "total", through
             ``r.total`` alone. The name "delta" says so of the deltas, if it reads their total. Empty: it reads means of
             deltas, or nothing. None: its hooks at the server look at single clients.
+        private: Whether it makes runs differentially private.
+        sends: What it uploads beside the delta, by name, in words.
+        keeps: What it keeps at the clients between rounds, in words.
         robust: Whether its ``aggregate`` withstands some clients that lie. It then has a method ``combine(r, rows)``,
             which takes the place of the mean in whatever the server computes from the cohort.
     """
@@ -321,6 +324,9 @@ class Part(Named):
     server_reads: ClassVar[str] = "deltas"
     linear: ClassVar[dict[str, str] | None] = None
     robust: ClassVar[bool] = False
+    private: ClassVar[bool] = False
+    sends: ClassVar[dict[str, str]] = {}
+    keeps: ClassVar[str] = ""
 
     @property
     def needs(self) -> tuple[str, ...]:

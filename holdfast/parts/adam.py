@@ -32,6 +32,7 @@ class Adam(Part):
     name = "adam"
     paper = "Kingma and Ba 2015, Adam: A Method for Stochastic Optimization"
     summary = "Runs Adam at the clients"
+    keeps = "moments of Adam"
 
     beta1: float = param(0.9, "decay of the first moment", low=0, below=1, search="the usual value serves")
     beta2: float = param(0.999, "decay of the second moment", low=0, below=1, search="the usual value serves")

@@ -27,6 +27,7 @@ class AdamW(Part):
     name = "adamw"
     paper = "Loshchilov et al. 2019, Decoupled Weight Decay Regularization"
     summary = "Runs AdamW at the clients"
+    keeps = "moments of Adam"
     excludes: ClassVar[dict[str, str]] = {"decay": "adamw decays the weights itself, by its parameter decay"}
 
     beta1: float = param(0.9, "decay of the first moment", low=0, below=1, search="the usual value serves")

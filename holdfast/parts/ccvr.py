@@ -52,6 +52,11 @@ class Ccvr(Part):
     paper = "Luo et al. 2021, No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data"
     group = "baseline"
     summary = "Refits the head to virtual features"
+    sends: ClassVar[dict[str, str]] = {
+        "count": "samples per class",
+        "sum": "sum of features per class",
+        "squares": "sum of products of features per class",
+    }
     server_reads = "update"
     follows: ClassVar[dict[str, str]] = {"serve": "it refits the head of the model that is served"}
 

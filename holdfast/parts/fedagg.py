@@ -59,6 +59,7 @@ class FedAgg(Part):
     paper = "Yuan and Wang 2023, FedAgg: Adaptive Federated Learning with Aggregated Gradients"
     group = "paper"
     summary = "Adapts each client's rate in every epoch"
+    sends: ClassVar[dict[str, str]] = {"phi1": "summed gradients of every epoch"}
     server_reads = "update"
     linear: ClassVar[dict[str, str]] = {"phi1": TOTAL}
 
@@ -144,7 +145,7 @@ class FedAgg(Part):
 
     @property
     def unused(self) -> tuple[str, ...]:
-        return () if self.asks else ("consult",)
+        return ("end",) if self.asks else ("consult",)
 
     @property
     def asks(self) -> bool:

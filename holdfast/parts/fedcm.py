@@ -29,6 +29,7 @@ class FedCM(Part):
     paper = "Xu et al. 2021, FedCM: Federated Learning with Client-level Momentum"
     group = "baseline"
     summary = "Mixes the last update into local steps"
+    sends: ClassVar[dict[str, str]] = {"eta": "total weight of the gradients in the delta"}
     server_reads = "update"
     linear: ClassVar[dict[str, str]] = {"eta": MEAN}
     needs_gain = "fedcm divides updates by the weight of their gradients, which only linear optimisers have"

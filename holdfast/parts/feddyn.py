@@ -34,6 +34,7 @@ class FedDyn(Part):
     paper = "Acar et al. 2021, Federated Learning Based on Dynamic Regularization"
     group = "baseline"
     summary = "Aligns local optima with the global one"
+    keeps = "memory of its gradients"
     server_reads = "sums"
     linear: ClassVar[dict[str, str]] = {"delta": TOTAL}
     uniform = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ class FedFTG(Part):
     paper = "Zhang et al. 2022, Fine-tuning Global Model via Data-Free Knowledge Distillation"
     group = "baseline"
     summary = "Fine-tunes on generated hard samples"
+    sends: ClassVar[dict[str, str]] = {"counts": "samples per class"}
 
     iterations: int = param(10, "batches of labels and noise per round; 0 is FedAvg", low=0, search=(2, 50, "log"))
     generator_steps: int = param(1, "steps of the generator on each batch", low=0, search="left at the paper's value")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +39,7 @@ class FedGen(Part):
     paper = "Zhu et al. 2021, Data-Free Knowledge Distillation for Heterogeneous Federated Learning"
     group = "baseline"
     summary = "Trains heads on generated features"
+    sends: ClassVar[dict[str, str]] = {"counts": "samples per class"}
 
     alpha: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0, search=(0.1, 10, "log"))
     beta: float = param(

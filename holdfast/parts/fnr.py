@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -49,6 +49,10 @@ class Fnr(Part):
     paper = "Hu et al. 2023, Feature Norm Regularized Federated Learning"
     group = "paper"
     summary = "Refines weak clients on public data"
+    sends: ClassVar[dict[str, str]] = {
+        "norms": "mean feature norm per class",
+        "accuracy": "accuracy on the client's data",
+    }
     accepts_test_data = True
 
     p: float = param(0.6, "share of the cohort that is refined", above=0, below=1, search=(0.1, 0.9))

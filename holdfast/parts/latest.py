@@ -30,20 +30,27 @@ class Latest(Part):
     name = "latest"
     paper = "Acar et al. 2021, the published code of FedDyn; also in code built on it, such as FedBug's"
     summary = "Scores the mean of all latest models"
+    sends: ClassVar[dict[str, str]] = {
+        "change": "change of the client's latest model",
+        "new": "whether the client is new",
+    }
+    keeps = "its latest model"
     server_reads = "sums"
     linear: ClassVar[dict[str, str]] = {"change": TOTAL, "new": TOTAL}
 
     of: str = param("all", "whose latest models are averaged", choices=("all", "cohort"))
 
+    @property
+    def unused(self) -> tuple[str, ...]:
+        return ("init_client", "end") if self.of == "cohort" else ()
+
     def init_client(self, w: Tensor) -> Tensors:
-        return {"w": w, "new": w.new_ones(())} if self.of == "all" else {}
+        return {"w": w, "new": w.new_ones(())}
 
     def init_server(self, w: Tensor, N: int) -> Tensors:
         return {"mean": w.clone(), "first": w.clone()} if self.of == "all" else {"mean": w.clone()}
 
     def end(self, c: Client, w: Tensor, delta: Tensor) -> tuple[Tensors, Tensors]:
-        if self.of == "cohort":
-            return {}, {}
         return {"change": w - c.state["w"], "new": c.state["new"]}, {"w": w, "new": 0 * c.state["new"]}
 
     def absorb(self, s: Tensors, r: Round) -> Tensors:

@@ -33,6 +33,7 @@ class Momentum(Part):
     name = "momentum"
     paper = "Polyak 1964, Some Methods of Speeding up the Convergence of Iteration Methods"
     summary = "Runs SGD with momentum at the clients"
+    keeps = "momentum"
 
     beta: float = param(0.9, "share of the old momentum to keep; 0 is FedAvg", low=0, below=1, search=(0, 0.99))
     nesterov: bool = param(False, "whether to look one step ahead")

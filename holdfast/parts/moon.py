@@ -28,6 +28,7 @@ class Moon(Part):
     paper = "Li et al. 2021, Model-Contrastive Federated Learning"
     group = "baseline"
     summary = "Contrasts global and previous features"
+    keeps = "its previous model"
 
     mu: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0, search=(0.1, 10, "log"))
     T: float = param(0.5, "temperature", above=0, search=(0.1, 2, "log"))

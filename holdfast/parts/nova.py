@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ class Nova(Part):
     name = "nova"
     paper = "Wang et al. 2020, Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization"
     summary = "Averages updates per local step"
+    sends: ClassVar[dict[str, str]] = {"a": "total weight of the gradients, where steps are weighted"}
     reads_total = True
     needs_gain = "nova divides updates by the weight of their gradients, which only linear optimisers have"
 

@@ -28,6 +28,8 @@ class Scaffold(Part):
     paper = "Karimireddy et al. 2020, SCAFFOLD: Stochastic Controlled Averaging for Federated Learning"
     group = "baseline"
     summary = "Cancels drift with control variates"
+    sends: ClassVar[dict[str, str]] = {"change": "change of the control variate"}
+    keeps = "its control variate"
     server_reads = "sums"
     linear: ClassVar[dict[str, str]] = {"change": TOTAL}
 

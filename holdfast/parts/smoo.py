@@ -34,6 +34,8 @@ class Smoo(Part):
         "Consistency and Smooth Landscape"
     )
     summary = "Takes gradients uphill, all alike"
+    sends: ClassVar[dict[str, str]] = {"dual": "dual variable of the perturbation"}
+    keeps = "its dual variable"
     server_reads = "update"
     linear: ClassVar[dict[str, str]] = {"dual": MEAN}
 
