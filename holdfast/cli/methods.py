@@ -100,7 +100,7 @@ def print_list(entries: list[MethodEntry], verbose: bool) -> None:
             click.secho(heading, bold=True)
         for entry in members:
             summary = textwrap.shorten(entry.summary, SUMMARY, placeholder="...")
-            click.echo(f"  {entry.name:{NAME}}  {summary:{SUMMARY}}  {entry.citation}".rstrip())
+            click.echo(f"  {entry.name:{NAME}} {summary:{SUMMARY}}  {entry.citation}".rstrip())
             if verbose:
                 details = row(entry)
                 click.echo(f"      sum:   {details['sum']}\n      hooks: {', '.join(details['hooks']) or '-'}")
