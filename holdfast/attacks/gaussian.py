@@ -24,5 +24,5 @@ class Gaussian(Attack):
         lengths = torch.linalg.vector_norm(rows, dim=1)
         honest = lengths[~lying] if bool((~lying).any()) else lengths
         shape = int(lying.sum()), rows.shape[1]
-        deviation = self.factor * honest.mean() / rows.shape[1] ** 0.5
+        deviation: Tensor = self.factor * honest.mean() / rows.shape[1] ** 0.5
         return deviation * rng.normal(key, shape, rows.dtype).to(rows.device)

@@ -59,4 +59,5 @@ class CentredClipping(Part):
 
 def distances(rows: Tensor, v: Tensor) -> Tensor:
     """Return how far every row is from a point."""
-    return torch.linalg.vector_norm(rows - v, dim=1)
+    norms: Tensor = torch.linalg.vector_norm(rows - v, dim=1)
+    return norms

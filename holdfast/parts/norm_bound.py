@@ -52,7 +52,8 @@ class NormBound(Part):
 
 def lengths(rows: Tensor) -> Tensor:
     """Return the length of every client's tensor, [C]."""
-    return torch.linalg.vector_norm(rows.reshape(len(rows), -1).to(torch.float64), dim=1)
+    norms: Tensor = torch.linalg.vector_norm(rows.reshape(len(rows), -1).to(torch.float64), dim=1)
+    return norms
 
 
 def usual_length(rows: Tensor) -> Tensor:
