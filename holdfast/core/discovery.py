@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from functools import cache
 from typing import TypeVar
 
 from holdfast.core.params import Named
@@ -17,10 +18,16 @@ def discover(package: str, base: type[T]) -> dict[str, type[T]]:
 
     Modules with a leading underscore are helpers and are left alone. A class without a ``name`` of its own is abstract.
     """
+    import_modules(package)
+    return {cls.name: cls for cls in subclasses(base) if vars(cls).get("name")}
+
+
+@cache
+def import_modules(package: str) -> None:
+    """Import the modules of a package, once in a process: it takes longer than many of the lookups that need it."""
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package}.{module.name}")
-    return {cls.name: cls for cls in subclasses(base) if vars(cls).get("name")}
 
 
 def subclasses(cls: type[T]) -> Iterator[type[T]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.metrics.macro_scores import macro
-from holdfast.metrics.metric import SKLEARN, Metric
+from holdfast.metrics.metric import Metric
 from holdfast.metrics.predictions import Predictions
 from holdfast.tasks.task import CLASS
 
@@ -18,7 +18,7 @@ class BalancedAccuracy(Metric):
     summary = "mean recall over classes"
     percent = True
     tasks = (CLASS,)
-    package = SKLEARN
+    finite = True
 
     def compute(self, p: Predictions) -> float:
         return macro("recall", p)

@@ -1,4 +1,4 @@
-"""Scores of a class against all others, and their mean over classes: recall, precision and F1, from scikit-learn.
+"""Scores of a class against all others, and their mean over classes: recall, precision and F1.
 
 The mean is over the classes, or labels, that occur in the data. So it has the same terms for every model, and a class
 without samples does not count.

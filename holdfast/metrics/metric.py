@@ -29,6 +29,7 @@ class Metric(Named):
         percent: Whether it is shown as a percentage.
         tasks: What targets it fits, as ``Task.targets`` names them.
         package: The package that computes it, beside torch; empty: none.
+        finite: Whether it is defined only where every output is finite; packages require it.
         on_request: Whether it is computed only if a run goes by it, since its package takes long to import.
         lowest: No score is below this. A percentage is never below 0 or above 1.
         highest: No score is above this.
@@ -39,6 +40,7 @@ class Metric(Named):
     percent: ClassVar[bool] = False
     tasks: ClassVar[tuple[str, ...]] = ()
     package: ClassVar[str] = ""
+    finite: ClassVar[bool] = False
     on_request: ClassVar[bool] = False
     lowest: ClassVar[float] = -math.inf
     highest: ClassVar[float] = math.inf
@@ -48,8 +50,9 @@ class Metric(Named):
         raise NotImplementedError
 
     def score(self, p: Predictions) -> float:
-        """Return ``compute``, or NaN where there are no items, or outputs that no package accepts: NaN and infinity."""
-        odd = p.outputs is not None and bool(self.package) and not bool(torch.isfinite(p.outputs).all())
+        """Return ``compute``, or NaN where there are no items, or outputs for which it is not defined."""
+        strict = self.finite or bool(self.package)
+        odd = strict and p.outputs is not None and not bool(torch.isfinite(p.outputs).all())
         with np.errstate(all="ignore"):
             return math.nan if odd or not len(p.y) else self.compute(p)
 

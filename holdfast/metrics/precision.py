@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.metrics.macro_scores import positive_or_macro
-from holdfast.metrics.metric import SKLEARN, Metric
+from holdfast.metrics.metric import Metric
 from holdfast.metrics.predictions import Predictions
 from holdfast.tasks.task import CLASS, LABELS
 
@@ -21,7 +21,7 @@ class Precision(Metric):
     summary = "share of positive predictions that is right; macro mean"
     percent = True
     tasks = (CLASS, LABELS)
-    package = SKLEARN
+    finite = True
 
     def compute(self, p: Predictions) -> float:
         return positive_or_macro("precision", p)

@@ -24,6 +24,7 @@ from tests.helpers.any_models import (
     masked_tokens,
     tokens,
 )
+from tests.helpers.brief import brief, least_cohort
 from tests.helpers.exact_errors import raises_exactly
 
 METHODS = ["fedavg", "scaffold", "fedbug(0.5)", "fedmrur", "fednova"]
@@ -96,13 +97,15 @@ SWEEP = [(name, method) for name in REFUSED for method in (SPECIAL if name == "s
 def test_every_method_works_or_says_why_not(name: str, method: str):
     data = (MODELS | OTHERS)[name][1]().data
     federation = holdfast.federate(data, "given", clients=3, public=0.3)
-    settings = SETTINGS | {"rounds": 1, "cohort": 2, "epochs": 1, "lr": 0.05}
+    settings = SETTINGS | {"rounds": 1, "cohort": least_cohort(method), "epochs": 1, "lr": 0.05}
     if method in REFUSED[name]:
         part, need = REFUSED[name][method]
         with raises_exactly(f"{part} needs {need}; choose another model, or leave {part} out"):
             holdfast.run(method, federation, build(name), **settings)
         return
-    loop, vector = (holdfast.run(method, federation, build(name), **settings, engine=e) for e in ("loop", "vector"))
+    loop, vector = (
+        holdfast.run(brief(method), federation, build(name), **settings, engine=e) for e in ("loop", "vector")
+    )
     assert distance(loop, vector) < 1e-10
 
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from helpers.brief import brief, least_cohort
 from holdfast import DataSet, Federation, federate, run
 from holdfast.data.augmentation_sum import read_augmentation
 from holdfast.method.catalogue import methods
 
-BASE = {"rounds": 1, "cohort": 2, "epochs": 1, "batch": 5, "device": "cpu", "precision": "fp64"}
+BASE = {"rounds": 1, "epochs": 1, "batch": 5, "device": "cpu", "precision": "fp64"}
 SETTINGS = {
     "loop": {"engine": "loop"},
     "loop, augmented": {"engine": "loop", "augment": True},
@@ -28,22 +29,16 @@ SAME = [  # settings that differ only in how they compute
     ("loop, augmented", "vector, augmented"),
     ("loop, augmented", "vector, augmented, in slices"),
 ]
-# Methods that train at the server do little of it here.
-BRIEF = {
-    "feddf": "feddf(steps=5)",
-    "fedftg": "fedftg(iterations=2, noise=4, width=8)",
-    "fedgen": "fedgen(steps=5, noise=4, width=8)",
-}
 NAMES = [entry.name for entry in methods() if entry.group != "yours"]
 
 
 @cache
 def colour_images(augment: bool) -> Federation:
-    """Three clients of colour images of 8 x 8 pixels, beside public data."""
+    """Four clients of colour images of 8 x 8 pixels, beside public data."""
     g = torch.Generator().manual_seed(2)
     x, y = torch.randint(0, 256, (24, 3, 8, 8), generator=g, dtype=torch.uint8), torch.arange(24) % 3
     data = DataSet("images", x, y, x, y, ("a", "b", "c"), mean=(0.5,) * 3, std=(0.25,) * 3)
-    return federate(data, "quantity(2)", clients=3, augment=augment, public=0.2)
+    return federate(data, "quantity(2)", clients=4, augment=augment, public=0.2)
 
 
 def network() -> nn.Module:
@@ -55,8 +50,10 @@ def network() -> nn.Module:
 
 
 def trained(name: str, changes: dict) -> Tensor:
-    settings = {k: v for k, v in (BASE | changes).items() if v is not None and k != "augment"}
-    return run(BRIEF.get(name, name), colour_images(changes.get("augment", False)), network(), **settings).w
+    settings = {
+        k: v for k, v in (BASE | {"cohort": least_cohort(name)} | changes).items() if v is not None and k != "augment"
+    }
+    return run(brief(name), colour_images(changes.get("augment", False)), network(), **settings).w
 
 
 @pytest.mark.parametrize("name", NAMES)

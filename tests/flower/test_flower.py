@@ -10,6 +10,7 @@ from flwr.app import Array, ArrayRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.brief import brief
 from helpers.flower_toys import SMALL, MemoryGrid, on_grid
 from holdfast import HoldfastError, run
 from holdfast.flower.app import ClientOptions, make_node, node_config
@@ -80,7 +81,7 @@ REST = sorted({*RECIPES, *OURS} - {"clip", "decay"})
 @pytest.mark.parametrize("method", REST)
 def test_every_method_runs_unchanged(method):
     """Each part and recipe alone, two rounds, as in simulation."""
-    text = f"{method}(2)" if method == "freeze" else method
+    text = f"{method}(2)" if method == "freeze" else brief(method)
     settings = {"rounds": 2, "epochs": 1, "public": 0.05 if method in PUBLIC else 0.0}
     expected = run(text, engine="loop", **SMALL | settings)
     found = on_grid(text, **settings)

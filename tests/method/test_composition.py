@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from helpers.brief import brief
 from helpers.toys import FEDERATION, mlp
 from holdfast import HoldfastError, Method
 from holdfast.core.tensors import flatten
@@ -27,7 +28,7 @@ SETTINGS = {"clients": 4, "lr": 0.1, "epochs": 1, "batch": 5, "public": 0.2, "en
 
 def travelling(sum: str) -> tuple[set[str], set[str], int]:
     """Play a round; return the names of the uploads, of the parts with states, and the round's bytes per client."""
-    parts = Method.parse(sum.replace("multikrum", "multikrum(0)"))  # there are three clients
+    parts = Method.parse(brief(sum))  # there are three clients
     simulation = prepare_simulation(Config(**SETTINGS, cohort=3), parts, FEDERATION, mlp())
     update = {}
     train = simulation.train

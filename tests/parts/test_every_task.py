@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from helpers.brief import brief, least_cohort
 from helpers.exact_errors import raises_exactly
 from holdfast import Federation, federate, from_arrays, run
 from holdfast.method.catalogue import methods
@@ -54,12 +55,19 @@ def model(task: str) -> nn.Module:
 @pytest.mark.parametrize("task", ["regression", "multilabel", "next-token"])
 @pytest.mark.parametrize("method", NAMES)
 def test_a_method_runs_alike_on_both_engines_or_needs_classes(method: str, task: str) -> None:
-    settings: dict[str, Any] = {"rounds": 2, "cohort": 2, "steps": 2, "batch": 16, "lr": 0.05, "precision": "fp64"}
+    settings: dict[str, Any] = {
+        "rounds": 2,
+        "cohort": least_cohort(method),
+        "steps": 2,
+        "batch": 16,
+        "lr": 0.05,
+        "precision": "fp64",
+    }
     if method in CLASSES_NEEDED:
         with raises_exactly(f"{method} needs one class per sample, not {task}; leave {method} out"):
             run(method, federation(task), model(task), **settings)
         return
-    loop, vector = (run(method, federation(task), model(task), engine=e, **settings) for e in ("loop", "vector"))
+    loop, vector = (run(brief(method), federation(task), model(task), engine=e, **settings) for e in ("loop", "vector"))
     torch.testing.assert_close(loop.w, vector.w, rtol=1e-9, atol=1e-12)
     for a, b in zip(loop.history, vector.history, strict=True):
         assert a.test == pytest.approx(b.test, rel=1e-8)
