@@ -468,6 +468,28 @@ def test_a_command_loads_torch_only_when_it_runs(command: str):
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+SLOW = (
+    "sklearn",
+    "scipy",
+    "pandas",
+    "matplotlib",
+    "plotly",
+    "flwr",
+    "torch._dynamo",
+)  # each takes half a second or more
+
+
+def test_a_run_of_a_dense_model_loads_no_package_that_is_slow_to_import(tmp_path: Path):
+    code = f"""
+import sys, holdfast
+result = holdfast.run("scaffold", model="linear", rounds=1, steps=1, device="cpu", out="run")
+assert result.summary["engine"] == "vector"
+print(*(name for name in {SLOW} if name in sys.modules))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert (said.returncode, said.stdout) == (0, "\n"), said.stderr
+
+
 @pytest.mark.parametrize("name", ["[/x]", "a b [bold]", "it's"])
 def test_a_stopped_run_names_its_folder_as_it_is_and_quotes_it_for_a_shell(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
