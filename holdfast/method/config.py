@@ -130,7 +130,7 @@ class Config(Named):
     attack: str | None = param(
         None,
         "clients that lie, to see what a method withstands: sign_flip(0.2), label_flip(0.2), ... (see docs/robust.md)",
-        roles=("simulation", "headline"),
+        roles=("simulation",),
     )
     rounds: int = param(30, "number of rounds", low=1, roles=("extends", "headline"))
     seed: int = param(

@@ -45,7 +45,7 @@ from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.stats import usual_targets
 from holdfast.comparison.study_schema import ExecutionOptions, Study, StudyProgress
 from holdfast.comparison.sweep_edges import edges
-from holdfast.comparison.tables import federation
+from holdfast.comparison.tables import describe, federation
 from holdfast.core.errors import HoldfastError
 from holdfast.data.sources import load
 from holdfast.engines.batches import BatchPlan
@@ -520,6 +520,12 @@ def test_the_federation_is_described_as_far_as_all_runs_share_it(settings: dict,
     common = make_plan(ComparisonRequest(["fedavg"], settings, sweep=sweep)).decided(load("digits")).settings()
     assert federation(common) == words
     assert not common.keys() & sweep.keys()
+
+
+def test_tables_say_what_is_set_and_only_that():
+    plan = make_plan(ComparisonRequest(["fedavg"], {"attack": "sign_flip(0.2)", "max_weight": 0.4}))
+    said = describe(typed(study(settings=plan.decided(load("digits")).settings())))
+    assert "; mlp, 30 rounds, max_weight 0.4, attack sign_flip(0.2); " in said
 
 
 def test_a_swept_split_is_compared_with_the_first_method_on_the_same_split():

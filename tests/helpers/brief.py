@@ -4,9 +4,11 @@ from __future__ import annotations
 
 # What trains at the server does little of it, and Krum expects no liar, so that three clients are enough.
 BRIEF = {
+    "ccvr": "ccvr(features=20, steps=10)",
     "feddf": "feddf(steps=5)",
     "fedftg": "fedftg(iterations=2, noise=4, width=8)",
     "fedgen": "fedgen(steps=5, noise=4, width=8)",
+    "fnr": "fnr(epochs=2)",
     "krum": "krum(f=0)",
     "multikrum": "multikrum(f=0)",
 }
