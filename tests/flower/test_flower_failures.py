@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ConfigRecord, Context, Message, RecordDict
 
+from helpers.brief import brief
 from helpers.flower_toys import SMALL, MemoryGrid, about, changed, on_grid
 from holdfast import run
 from holdfast.flower.messages import ENROL, TRAIN, TooFewClients
@@ -17,10 +19,16 @@ from holdfast.runs.folder import RunFolder
 from holdfast.runs.history import read_history
 
 ALL = {"cohort": 4, "rounds": 3}
+CCVR = brief("ccvr")
 
 
 def grid_with(trouble, method="fedavg", nodes=4, **settings):
     return MemoryGrid({**SMALL, **ALL, **settings, "method": method}, nodes, trouble)
+
+
+@cache
+def simulated(method):
+    return run(method, engine="loop", **SMALL | ALL)
 
 
 def same(found, expected):
@@ -63,7 +71,7 @@ def test_a_late_reply_is_asked_for_again_and_changes_nothing():
 
     result = on_grid("scaffold", grid_with(trouble, "scaffold"), **ALL, on_failure="retry")
     assert late
-    same(result, run("scaffold", engine="loop", **SMALL | ALL))
+    same(result, simulated("scaffold"))
 
 
 def test_a_client_that_raises_is_left_out_and_its_neighbour_is_not(monkeypatch):
@@ -212,7 +220,7 @@ def test_a_node_that_keeps_its_state_on_disk_continues_where_it_was(tmp_path):
         grid.start(partition, state=str(tmp_path))
     result = on_grid("scaffold", grid, **ALL, on_failure="retry")
     assert killed
-    same(result, run("scaffold", engine="loop", **SMALL | ALL))
+    same(result, simulated("scaffold"))
 
 
 def test_states_stay_consistent_when_replies_are_lost():
@@ -264,7 +272,7 @@ def test_too_few_clients_stop_the_run_which_can_be_resumed(tmp_path, on_failure)
     )
     broken.clear()
     result = on_grid("feddyn", grid, **ALL, **settings, out=str(tmp_path / "run"), resume=True)
-    same(result, run("feddyn", engine="loop", **SMALL | ALL))
+    same(result, simulated("feddyn"))
     stored = read_history(tmp_path / "run" / "history.jsonl", 3)
     assert [r.cohort for r in stored] == [[0, 1, 2, 3]] * 3
     assert RunFolder(tmp_path / "run").stored().engine == "flower"
@@ -433,7 +441,7 @@ def test_a_retry_on_a_node_of_several_clients_keeps_the_local_models_of_the_othe
     [
         ("fnr", "train.again", {"public": 0.05}),
         ("fedagg(mode=fixed_point, sweeps=1)", "query.gradients", {}),
-        ("ccvr", "query.survey", {}),
+        (CCVR, "query.survey", {}),
     ],
 )
 def test_further_requests_of_a_round_are_retried_too(method, kind, more):
@@ -606,7 +614,7 @@ def test_a_round_with_too_few_clients_waits_for_a_node_that_is_gone(monkeypatch)
     monkeypatch.setattr(grid, "get_node_ids", node_ids)
     result = on_grid("scaffold", grid, **ALL, min_clients=4, retries=1)
     assert away
-    same(result, run("scaffold", engine="loop", **SMALL | ALL))
+    same(result, simulated("scaffold"))
 
 
 def test_a_node_that_returns_under_a_new_id_while_the_old_one_is_still_listed_takes_over():
@@ -703,21 +711,24 @@ def put(value):
     return spoil
 
 
+@cache
+def without_replies(method, kind, client):
+    """A round in which a client does not reply to requests of a kind."""
+
+    def lose(request, reply):
+        asked = request.metadata.message_type == kind and client in request.content["numbers"]["clients"]
+        return None if asked else reply
+
+    return on_grid(method, grid_with(lose, method), **ALL | {"rounds": 1})
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_gradient_that_is_not_finite_is_left_out(value, caplog):
     """The rates of the round are those of the other clients' gradients."""
     method, how = "fedagg(mode=fixed_point, sweeps=1)", ALL | {"rounds": 1}
     grid = grid_with(spoiling("query.gradients", 1, "gradient", put(value)), method)
     spoilt = on_grid(method, grid, **how)
-    lost = grid_with(
-        lambda request, reply: (
-            None
-            if request.metadata.message_type == "query.gradients" and 1 in request.content["numbers"]["clients"]
-            else reply
-        ),
-        method,
-    )
-    expected = on_grid(method, lost, **how)
+    expected = without_replies(method, "query.gradients", 1)
     assert "round 1: 1 of 4 gradients are not finite and were left out" in caplog.messages
     assert torch.isfinite(spoilt.w).all()
     torch.testing.assert_close(spoilt.w, expected.w)
@@ -740,13 +751,8 @@ def test_measurements_that_are_not_possible_are_left_out(kind, caplog):
     """CCVR serves the head that it would serve if the client had not replied."""
     name, spoil = HOSTILE_COUNTS[kind]
     how = ALL | {"rounds": 1}
-    spoilt = on_grid("ccvr", grid_with(spoiling("query.survey", 2, f"ccvr/{name}", spoil), "ccvr"), **how)
-
-    def lose(request, reply):
-        survey = request.metadata.message_type == "query.survey"
-        return None if survey and 2 in request.content["numbers"]["clients"] else reply
-
-    expected = on_grid("ccvr", grid_with(lose, "ccvr"), **how)
+    spoilt = on_grid(CCVR, grid_with(spoiling("query.survey", 2, f"ccvr/{name}", spoil), CCVR), **how)
+    expected = without_replies(CCVR, "query.survey", 2)
     text = "round 1: ccvr leaves out 1 of 4 clients, whose measurements are not finite or not possible"
     assert text in caplog.messages
     assert spoilt.history[0].test_loss == pytest.approx(expected.history[0].test_loss, rel=1e-6)

@@ -11,6 +11,8 @@ from torch.func import functional_call, grad, vmap
 
 import holdfast
 from holdfast.models.corner_pooling import CornerPool2d, is_corner_pool, pool_before_relu
+from holdfast.models.networks._layers import norm
+from holdfast.models.networks.resnet import stage
 from holdfast.models.product_convolution import ProductConv2d, is_product_convolution, with_products
 
 # kernel, stride, padding, size of the image: those of the zoo, and one window larger than the image.
@@ -91,7 +93,20 @@ def test_other_pools_stay_as_they_are(pool):
     assert with_products(nn.Sequential(pool))[0] is pool
 
 
-@pytest.mark.parametrize("model", ["cnn", "resnet18"])
+class NarrowResNet(nn.Module):
+    """The stem and two stages of a ResNet, with an eighth of its channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(1, 8, 7, 2, padding=3, bias=False), norm(8, 2), nn.ReLU())
+        self.stages = nn.Sequential(nn.MaxPool2d(3, 2, 1), stage(8, 8, 1, 1, 2), stage(8, 16, 2, 2, 2))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.stages(self.stem(x)).mean((-2, -1)))
+
+
+@pytest.mark.parametrize("model", ["cnn", NarrowResNet], ids=["cnn", "resnet"])
 def test_a_run_with_products_equals_the_loop(model):
     settings = {"rounds": 1, "clients": 6, "cohort": 2, "steps": 2, "batch": 4, "precision": "fp64", "device": "cpu"}
     loop = holdfast.run("scaffold+fedbug(0.4)", model=model, engine="loop", **settings)
