@@ -1,6 +1,6 @@
 """Real processes on the loopback: a SuperLink, SuperNodes and a run; some of them are killed.
 
-Flower's nodes poll for messages every 3 s and start a process for each, so that a round takes many seconds.
+Flower's nodes start a process for each message, so that a round takes many seconds.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def test_only_the_superlink_is_killed_and_the_server_has_time_to_notice(work):
         local = places["local"]
         if len(history(out)) == 1 and not done:
             os.kill(local.processes.running["superlink"].pid, signal.SIGKILL)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while local.processes.running_command("flwr-serverapp") and time.monotonic() < deadline:
                 time.sleep(0.2)
             done.append("link")
@@ -268,7 +268,7 @@ def test_the_app_of_deploy_init_with_own_data_and_with_clients_that_fail(work):
     app, out = work / "app", work / "run"
     words = ["deploy", "init", app, "--method", "fedavg", "--data", "own", "--classes", "10", "--nodes", "4"]
     words += ["--epochs", "1", "--rounds", "1", "--cohort", "4", "--timeout", "40", "--model", "linear"]
-    subprocess.run([*HOLDFAST, *map(str, words)], check=True, timeout=60)
+    subprocess.run([*HOLDFAST, *map(str, words)], check=True, timeout=180)
     project = app / "pyproject.toml"
     project.write_text(project.read_text().replace("runs/federation", str(out)))
     client = app / "federation" / "client_app.py"
@@ -281,7 +281,7 @@ def test_the_app_of_deploy_init_with_own_data_and_with_clients_that_fail(work):
             np.savez(work / f"{number}.npz", x=x[number:1000:4], y=y[number:1000:4])
             local.start_node(number, samples=str(work / f"{number}.npz"))
         local.launch(app)
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 400
         while not (out / "summary.json").exists() and time.monotonic() < deadline:
             time.sleep(0.5)
     (record,) = history(out)
@@ -298,13 +298,13 @@ def test_a_deployment_that_is_killed_leaves_no_process_behind_and_can_be_resumed
     words = ["deploy", "local", "scaffold", "--nodes", "2", "--rounds", "3", "--epochs", "1", "--cohort", "2"]
     words += ["--device", "cpu", "--out", str(out), "--quiet"]
     process = subprocess.Popen([*HOLDFAST, *words])
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 400
     while not history(out) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert len(left_over(work)) >= 5
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left_over(work) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not left_over(work)
@@ -317,7 +317,7 @@ def test_a_deployment_that_is_killed_leaves_no_process_behind_and_can_be_resumed
 
 def wait_for_no_folder(work):
     """A deployment's temporary folder has the nodes' keys; it must not outlive the deployment."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while list(work.glob("holdfast-*")) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not list(work.glob("holdfast-*"))
@@ -327,11 +327,11 @@ def wait_for_no_folder(work):
 def test_stopping_leaves_no_process_behind(work, how):
     words = ["deploy", "local", "fedavg", "--nodes", "2", "--out", str(work / "run")]
     process = subprocess.Popen([*HOLDFAST, *words], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while len(left_over(work)) < 3 and time.monotonic() < deadline:
         time.sleep(0.2)
     assert len(left_over(work)) >= 3
     process.send_signal(how)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130
     assert stderr.strip().endswith("holdfast: stopped")

@@ -7,3 +7,4 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SHARED = ROOT.parent / "shared" / "data"  # exact data sets, where they are at hand
+EAGER_NODES = ROOT / "tests" / "helpers" / "eager_nodes"  # for PYTHONPATH
