@@ -1,0 +1,13 @@
+"""Real deployments wait less between messages."""
+
+import os
+
+import pytest
+
+from helpers.places import EAGER_NODES
+
+
+@pytest.fixture(autouse=True)
+def eager_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the nodes of every deployment ask for messages often; see ``helpers/eager_nodes``."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(EAGER_NODES), os.environ.get("PYTHONPATH")])))
