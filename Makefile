@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine: make demo, make test.
 PYTHON ?= python3
 BIN := .venv/bin
+# One more than two cores: deployments wait for their processes. Each takes neighbouring tests, which share fixtures.
+WORKERS ?= -n 3 --dist worksteal
 
 .PHONY: setup demo test coverage lint campaign clean
 
@@ -17,10 +19,10 @@ demo: setup
 	$(BIN)/python examples/demo.py
 
 test: setup
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest $(WORKERS)
 
 coverage: setup
-	$(BIN)/python -m pytest -n 2 --cov=holdfast --cov-report=term-missing:skip-covered --cov-fail-under=90
+	$(BIN)/python -m pytest $(WORKERS) --cov=holdfast --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 lint: setup
 	$(BIN)/ruff check .

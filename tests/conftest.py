@@ -1,5 +1,6 @@
 """Settings of all tests: one thread, examples that are the same in every run, and a Ctrl-C that reaches processes."""
 
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 settings.register_profile("holdfast", deadline=None, derandomize=True)
 settings.load_profile("holdfast")
 

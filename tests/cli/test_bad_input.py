@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import holdfast
 from helpers.commands import TINY, call, config, facts, files, good, lines, refused
 from helpers.exact_errors import raises_exactly
+from holdfast.method.config import FIELDS
 from holdfast.method.part import parts
 from holdfast.method.recipes import RECIPES
 
@@ -376,12 +377,7 @@ def test_malformed_expression(text: str, message: str, flag: str):
         ),
         (
             "learning_rate = 1",
-            "unknown setting 'learning_rate' in my.toml; known: augment, augment_public, batch, batchnorm, "
-            "checkpoint_every, class_weights, client_eval, client_test, clients, clip, cohort, compile, convolution, "
-            "data, data_dir, device, drift, engine, epochs, eval_every, files, graphs, head, imports, lr, lr_decay, "
-            "lr_schedule, method, metric, model, normalisation, optimizer, participation, personal, personal_what, "
-            "pos_weight, precision, public, ran_on, rounds, seed, server_lr, slice, split, split_seed, states, "
-            "steps, stop_after, task, track, validation, validation_from, weight_decay, workers",
+            f"unknown setting 'learning_rate' in my.toml; known: {', '.join(sorted(FIELDS))}",
         ),
         ("[lr]\nx = 1", "lr must be a number above 0, not {'x': 1}"),
         ('lr = "fast"', "lr must be a number above 0, not fast"),

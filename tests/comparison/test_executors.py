@@ -177,15 +177,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def same_runs(found: str, expected: Path) -> bool:
+def check_same_runs(found: str, expected: Path) -> None:
     runs = sorted(path.parent.relative_to(expected) for path in expected.rglob("history.jsonl"))
     assert len(runs) == 2
-    return all(facts(Path(found) / run) == facts(expected / run) for run in runs)
+    assert [facts(Path(found) / run) for run in runs] == [facts(expected / run) for run in runs]
 
 
 def test_workers_of_ray_find_what_one_process_finds(ray: FakeRay, whole: Path) -> None:
     good(*PAIR, "here", "--executor", "ray", "--jobs", "2")
-    assert same_runs("here", whole)
+    check_same_runs("here", whole)
     assert ray.options[0]["_node_ip_address"] == "127.0.0.1"
     assert ray.options[0]["include_dashboard"] is False
     assert ray.shares == [{"max_concurrency": 3, "num_cpus": 1.0, "num_gpus": 0.0}]
@@ -223,7 +223,7 @@ def test_a_worker_of_ray_that_dies_is_replaced(ray: FakeRay, whole: Path) -> Non
     )  # fmt: skip
     assert len(ray.actors) == 2
     assert watch.said == ["a worker of Ray died (The actor died.); fedavg, seed 0 is resumed"]
-    assert same_runs("here", whole)
+    check_same_runs("here", whole)
 
 
 def test_a_cluster_that_does_not_answer_is_refused() -> None:
@@ -252,7 +252,7 @@ def test_a_real_ray(whole: Path) -> None:
     words = [sys.executable, "-m", "holdfast", *PAIR, "here", "--executor", "ray"]
     said = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert (said.returncode, said.stderr) == (0, "")
-    assert same_runs("here", whole)
+    check_same_runs("here", whole)
 
 
 # -- SLURM --------------------
@@ -266,7 +266,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_jobs_of_slurm_find_what_one_process_finds(slurm: None, whole: Path) -> None:
     good(*PAIR, "here", "--executor", "slurm(minutes=5)", "--jobs", "2")
-    assert same_runs("here", whole)
+    check_same_runs("here", whole)
     assert not Path("here/slurm").exists(), "the logs are of no use any more"
 
 
