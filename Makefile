@@ -1,6 +1,8 @@
 # Two commands do everything on a fresh machine: make demo, make test.
 PYTHON ?= python3
 BIN := .venv/bin
+# Compiled files are kept: many tests start processes that import the library.
+export PYTHONDONTWRITEBYTECODE :=
 # One more than two cores: deployments wait for their processes. Each takes neighbouring tests, which share fixtures.
 WORKERS ?= -n 3 --dist worksteal
 

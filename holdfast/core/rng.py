@@ -8,6 +8,9 @@ numbers. Keys are 32-bit values in int64 tensors; they broadcast, and they work 
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,22 @@ STRIDE = 0x9E3779B1 - (1 << 32)  # odd, modulo 2^32; negative, since compilers w
 
 # What a key is for: the first word after the seed, so that no two uses share numbers.
 COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER, EPOCHS, ATTACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
+
+LENT = threading.RLock()  # held by the thread that uses PyTorch's own generators, of which a process has one set
+
+
+@contextmanager
+def lent_generators(seed: int | None = None, device: torch.device | None = None) -> Iterator[None]:
+    """Lend PyTorch's own generators to this thread for the duration of a block, and restore them afterwards.
+
+    Args:
+        seed: The seed to begin with; by default they continue.
+        device: The device whose generator is meant, beside that of the CPU.
+    """
+    with LENT, torch.random.fork_rng([device] if device is not None and device.type == "cuda" else []):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
 
 
 def mix(x: Any) -> Any:

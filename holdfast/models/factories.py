@@ -10,9 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import torch
 from torch import nn
 
+from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
 from holdfast.core.user_files import FileReference, failure, function_in
 
@@ -51,8 +51,7 @@ def from_factory(factory: Factory, shape: tuple[int, ...], classes: int, seed: i
     name = name or factory_name(factory)
     offered = {"shape": shape, "classes": classes}
     given = {key: offered[key] for key in model_arguments(factory, name)}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with rng.lent_generators(seed):
         try:
             module: object = factory(**given)
         except HoldfastError:

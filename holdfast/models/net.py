@@ -389,8 +389,7 @@ def _without_attention_shortcut() -> Iterator[None]:
 @contextmanager
 def seeded(key: Tensor, device: torch.device) -> Iterator[None]:
     """Seed PyTorch's generators with a key for the duration of a block."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(int(key))
+    with rng.lent_generators(int(key), device):
         yield
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
 from holdfast.models.inputs import run_module
 
@@ -128,7 +129,7 @@ def watched_training(module: nn.Module, x: Any) -> Iterator[TrainingFacts]:
     facts = TrainingFacts()
     before = {name: (id(b), b._version) for name, b in module.named_buffers()}
     cuda = next((t.device for t in tree_leaves(x) if t.is_cuda), None)
-    with torch.random.fork_rng([] if cuda is None else [cuda]):
+    with rng.lent_generators(device=cuda):
         states = _generator_states(cuda)
         with torch.no_grad(), _named_failure(x, "fails in training"):
             yield facts

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
+from holdfast.core import rng
 from holdfast.core.discovery import discover
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import Named, build, one
@@ -81,8 +81,7 @@ def make(
         The network, on the CPU.
     """
     reference = file_reference(text, "model")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with rng.lent_generators(seed):
         try:
             if reference is not None:
                 return factories.from_file(reference, shape, classes, seed)

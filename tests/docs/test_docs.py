@@ -124,7 +124,7 @@ def test_pages_have_every_section(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_commands_run(page: Path, tmp_path: Path) -> None:
-    """Each once, for one round: later flags override those on the page. Clients are few, unless the page has a number."""
+    """Each once, for one round: later flags override those on the page. Clients are few if it does not say how many."""
     for number, block in enumerate(blocks(page, "sh")):
         words = shlex.split(block.replace("\\\n", " "))
         assert words[:2] == ["holdfast", "run"], f"{page.name}: {block}"

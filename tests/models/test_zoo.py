@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +24,7 @@ from helpers.exact_errors import raises_exactly
 from holdfast.core.errors import HoldfastError
 from holdfast.models.cost import mflops, parameters
 from holdfast.models.dropout import Dropout, dropping
+from holdfast.models.factories import from_factory
 from holdfast.models.networks._layers import norm
 from holdfast.models.networks.googlenet import STAGE3, STAGE4, STAGE5
 from holdfast.models.zoo import Model, TokenModel, make, model, models
@@ -414,3 +417,24 @@ def test_weights_depend_on_the_seed_alone() -> None:
 
 def test_classes_of_tests_are_forgotten() -> None:
     assert not any(name.startswith("test-") for name in models())
+
+
+class Pausing(nn.Linear):
+    """Draws its weights in two pieces, with time for other threads to draw between them."""
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            self.weight.normal_()
+            time.sleep(0.02)
+            self.bias.normal_()
+
+
+def test_threads_that_build_at_once_get_the_weights_of_their_seeds():
+    def build(seed: int) -> nn.Module:
+        return from_factory(lambda: Pausing(3, 2), (3,), 2, seed)
+
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(build, range(3)))
+    for seed, module in enumerate(found):
+        expected = build(seed).state_dict()
+        assert all(torch.equal(t, expected[name]) for name, t in module.state_dict().items())
