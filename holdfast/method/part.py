@@ -8,8 +8,6 @@ of tensors of fixed shape. ``docs/design.md`` shows where each hook runs in a ro
 from __future__ import annotations
 
 import copy
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from holdfast.core.discovery import import_modules
 from holdfast.core.params import Named
 from holdfast.core.tensors import PerPart
 from holdfast.core.tensors import Tensors as Tensors
@@ -327,6 +326,7 @@ class Part(Named):
     private: ClassVar[bool] = False
     sends: ClassVar[dict[str, str]] = {}
     keeps: ClassVar[str] = ""
+    _defined: ClassVar[tuple[str, ...]] = ()  # the hooks that the class defines
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -609,6 +609,7 @@ class Part(Named):
             raise TypeError(f"{cls.__name__}: server_reads is {cls.server_reads!r}; choose one of {expected}")
         if not set((cls.linear or {}).values()) <= {MEAN, TOTAL}:
             raise TypeError(f"{cls.__name__}: linear is {cls.linear!r}; its values must be {MEAN!r} or {TOTAL!r}")
+        cls._defined = tuple(h for h in HOOKS if getattr(cls, h) is not getattr(Part, h))
         for name in vars(cls).get("__annotations__", {}):
             if name in HOOKS:
                 raise TypeError(f"{cls.__name__}: the parameter {name} has the name of a hook; choose another name")
@@ -616,7 +617,7 @@ class Part(Named):
     @classmethod
     def hooks(cls) -> tuple[str, ...]:
         """Return the names of the hooks that the class defines."""
-        return tuple(h for h in HOOKS if getattr(cls, h) is not getattr(Part, h))
+        return cls._defined
 
     def fills(self, hook: str) -> bool:
         """Tell whether this part, with its parameters, fills a hook."""
@@ -635,7 +636,5 @@ class Part(Named):
 
 def parts() -> dict[str, type[Part]]:
     """Return every part by name: those in ``holdfast/parts`` and those that the user has written."""
-    package = importlib.import_module("holdfast.parts")
-    for module in pkgutil.iter_modules(package.__path__, "holdfast.parts."):
-        importlib.import_module(module.name)
+    import_modules("holdfast.parts")
     return {cls.name: cls for cls in Part.__subclasses__() if cls.name and not cls.internal}
