@@ -26,10 +26,10 @@ from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import flags
+from holdfast.comparison.plan_schema import PROCESS
 from holdfast.comparison.pool_choice import check_pool
 from holdfast.comparison.stats import paired
 from holdfast.comparison.stored_run import read_lines
-from holdfast.comparison.study_schema import PROCESS
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
 from holdfast.core.folder_lock import LOCK, FolderLock

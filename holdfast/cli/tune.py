@@ -110,7 +110,7 @@ def command(methods: tuple[str, ...], **flags: Any) -> int:
 
 def resumed(methods: tuple[str, ...], values: dict[str, Any], options: TuneFlags, console: Console) -> Tuning:
     """Resume the search in a folder."""
-    from holdfast.comparison.study_schema import ExecutionOptions
+    from holdfast.comparison.plan_schema import ExecutionOptions
     from holdfast.core.interrupts import stop_on_interrupt
     from holdfast.core.os_errors import kept_on_os_errors
     from holdfast.tuning.tune import resume_tune

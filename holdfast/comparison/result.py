@@ -12,13 +12,13 @@ from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.client_figures import client_figures
 from holdfast.comparison.labels import EntryName
 from holdfast.comparison.plan import Plan
+from holdfast.comparison.plan_schema import DataFacts
 from holdfast.comparison.stats import ACCURACY, paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.stored_run import StoredRun, read_run
 from holdfast.comparison.study_schema import (
     ClassAccuracy,
     ClientCounts,
     Curves,
-    DataFacts,
     DivergedRun,
     DriftCurve,
     ExplodedRun,

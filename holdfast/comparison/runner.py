@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
+from holdfast.comparison.plan_schema import PROCESS
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.pool_choice import make_pool
 from holdfast.comparison.stored_run import read_run
-from holdfast.comparison.study_schema import PROCESS
 from holdfast.core.errors import HoldfastError
 
 

@@ -102,11 +102,19 @@ def describe(trainer: Trainer) -> str:
     count, unit = (config.steps, "step") if config.steps else (config.epochs or config.passes, "epoch")
     work = f"{count} local {unit}{'s' * (count != 1)}"
     return (
-        f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients{without}{seed}, "
+        f"{config.method} on {config.data}, {fed.split} over {fed.clients} clients{without}{seed}, "
         f"{config.cohort_size} per round, {work} with batches of {config.batch}\n"
         f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {trainer.engine_name}: "
         f"{trainer.engine_reason}"
     )
+
+
+def early_end(summary: Mapping[str, Any], stop_after: int | None) -> list[str]:
+    """Return the line about an early stop at the end of a run, if there was one."""
+    if not summary.get("stopped_early"):
+        return []
+    patience = f"{stop_after} evaluation{'s' * (stop_after != 1)}"
+    return [f"stopped early after round {summary['rounds']}: no better validation score in {patience}"]
 
 
 def explosion(summary: Mapping[str, Any]) -> list[str]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from holdfast.comparison.part_sweeps import is_part_axis, text_with_values, with_values
 from holdfast.comparison.plan import ComparisonRequest, Entry, Plan, flags, make_plan, settings_of
+from holdfast.comparison.plan_schema import ExecutionOptions
 from holdfast.comparison.planned_run import PlannedRun
-from holdfast.comparison.study_schema import ExecutionOptions, MetricFacts
+from holdfast.comparison.study_schema import MetricFacts
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import search_range
 from holdfast.data.dataset import DataSet
