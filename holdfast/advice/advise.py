@@ -19,7 +19,7 @@ from holdfast.advice.candidates import FEDAVG, FIELD, Candidate, Point, fitting,
 from holdfast.advice.experience import PastRace, ordered, past_races, remember
 from holdfast.advice.federation_look import FederationLook, look
 from holdfast.advice.race import Race, Raced, RaceResult, Rules
-from holdfast.advice.screening import Screened
+from holdfast.advice.screening import Screened, gains
 from holdfast.advice.trials import Stopped, StoredTrials, Trial
 from holdfast.comparison.compare import check_numbers, facts_of
 from holdfast.comparison.executor import Executor
@@ -182,7 +182,7 @@ def _race(asked: _Asked, trials: StoredTrials, own: bool) -> Answer:
     race = Race(rules, candidates, asked.budget, trials, watch.say)
     result = race.result()
     if asked.experience:
-        remember(PastRace(config.data, str(config.split), seen.vector(), gains(result)))
+        remember(PastRace(config.data, str(config.split), seen.vector(), gains(result.screened)))
     return _answer(asked, seen, result, trials, rules, own)
 
 
@@ -209,14 +209,6 @@ def _refused(candidates: Sequence[Candidate], trials: StoredTrials) -> list[str]
             trials.watch.say(f"left out: {candidate.method}: {error}")
             found.append(candidate.method)
     return found
-
-
-def gains(result: RaceResult) -> dict[str, float]:
-    """Return how much each method gained on FedAvg in the screening, relative to the spread of all."""
-    scores = {s.best.candidate.method: s.score for s in result.screened if s.score is not None}
-    baseline = scores.pop(result.baseline.candidate.method)
-    scale = max((abs(score - baseline) for score in scores.values()), default=0.0) or 1.0
-    return {method: (score - baseline) / scale for method, score in scores.items()}
 
 
 def _answer(

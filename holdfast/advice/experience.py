@@ -51,8 +51,12 @@ def own_file() -> Path:
 
 def past_races() -> list[PastRace]:
     """Return the races that the library ships with, and those of the user."""
-    shipped = json.loads((files("holdfast.advice") / SHIPPED).read_text(encoding="utf-8"))
-    return [*races_of(shipped), *own_races()]
+    return [*shipped_races(), *own_races()]
+
+
+def shipped_races() -> list[PastRace]:
+    """Return the races that the library ships with."""
+    return races_of(json.loads((files("holdfast.advice") / SHIPPED).read_text(encoding="utf-8")))
 
 
 def own_races() -> list[PastRace]:
