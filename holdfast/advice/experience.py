@@ -31,8 +31,8 @@ class PastRace:
         data: The data set.
         split: How it was dealt.
         look: The figures of the federation, as ``FederationLook.vector`` has them.
-        gains: How much better than FedAvg each method was after screening, as a share of what FedAvg's score was away
-            from the best of all; by method.
+        gains: How much better than FedAvg each method was after screening, as a share of the largest difference; by
+            method.
     """
 
     data: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -87,6 +87,7 @@ class StoredTrials:
     where: str
     watch: Observer
     stop: Callable[[], bool]
+    known: dict[str, bool] = field(default_factory=dict)  # whether a method accepts its setting, by label
 
     def run(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
         tasks = [self.planned(trial, row) for row, trial in enumerate(trials)]
@@ -100,7 +101,12 @@ class StoredTrials:
         ]
 
     def _is_possible(self, task: PlannedRun) -> bool:
-        """Tell whether a method accepts its setting; some refuse a learning rate."""
+        """Tell whether a method accepts its setting; some refuse a learning rate. A setting is asked about once."""
+        if task.label not in self.known:
+            self.known[task.label] = task.state() != "new" or self._accepted(task)
+        return self.known[task.label]
+
+    def _accepted(self, task: PlannedRun) -> bool:
         try:
             self.executor.check(task)
         except HoldfastError as error:
