@@ -112,6 +112,7 @@ def advise(
     check_pool(executor)
     federation = data if isinstance(data, Federation) else None
     config = _config(data, model, settings)
+    candidates = named(methods) if methods else list(FIELD)
     dataset = federation.data if federation is not None else data if isinstance(data, DataSet) else None
     carrier = Executor(dataset, None if isinstance(model, str) else model, given=federation)
     from_python = dataset is not None or not isinstance(model, str | None)
@@ -120,10 +121,11 @@ def advise(
         _check_folder(path, overwrite)
         with FolderLock(path):
             asked = _Asked(config, amount, list(methods) if methods else None, experience)
+            trials = _trials(asked, path, carrier, jobs, executor, watch or Observer(), stop)
+            trials.executor.check(trials.planned(Trial(Point(FEDAVG, config.lr), 1, config.seed)))
             _keep_question(path, asked, overwrite)
             try:
-                trials = _trials(asked, path, carrier, jobs, executor, watch or Observer(), stop)
-                answer = _race(asked, trials, from_python)
+                answer = _race(asked, candidates, trials, from_python)
             except Stopped:
                 return Advice(path, None)
             write_atomically(path / ANSWER, json.dumps(to_json(answer), allow_nan=False) + "\n")
@@ -170,12 +172,11 @@ def _trials(
     return StoredTrials(path, asked.config, carrier, watch.metric, asked.budget, jobs, where, watch, stop)
 
 
-def _race(asked: _Asked, trials: StoredTrials, own: bool) -> Answer:
+def _race(asked: _Asked, candidates: Sequence[Candidate], trials: StoredTrials, own: bool) -> Answer:
     config, watch = asked.config, trials.watch
     seen = _look(trials, trials.executor.federation(config))
     for sentence in seen.sentences():
         watch.say(sentence)
-    candidates = named(asked.methods) if asked.methods else list(FIELD)
     candidates = fitting(candidates, refused(candidates, trials))
     if asked.experience and not asked.methods:
         candidates = ordered(candidates, seen, past_races())

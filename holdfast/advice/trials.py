@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -91,8 +92,10 @@ class StoredTrials:
     stop: Callable[[], bool]
     known: dict[str, bool] = field(default_factory=dict)  # whether a method accepts its setting, by label
 
-    def __post_init__(self) -> None:
-        self.costs = TrialCosts(self.folder)
+    @cached_property
+    def costs(self) -> TrialCosts:
+        """What trials have cost in time, as far as is known."""
+        return TrialCosts(self.folder)
 
     def run(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
         started = time.perf_counter()

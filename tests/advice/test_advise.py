@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import holdfast
-from helpers.commands import good
+from helpers.commands import good, refused
 from helpers.places import ROOT
 from helpers.small_race import decided, small_data, small_race
 from holdfast.advice.advise import ANSWER, QUESTION, Advice
@@ -30,6 +30,7 @@ from holdfast.comparison.observers import Observer
 from holdfast.comparison.study_schema import PairedDifference
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import from_json, to_json
+from holdfast.method.held_out import HELD_OUT
 from holdfast.reports.advice_page import html
 
 
@@ -231,6 +232,32 @@ def test_bad_settings(tmp_path, settings, message):
     with pytest.raises(HoldfastError) as error:
         small_race(tmp_path / "race", **settings)
     assert str(error.value) == message
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--budget", "20 rounds"),
+            "a budget of 20 rounds is too small: a race of 30 rounds on this data takes about 800 rounds; raise "
+            "--budget, or lower --rounds",
+        ),
+        (("--methods", "scafold"), "unknown method 'scafold'; did you mean scaffold?"),
+        (("--metric", "acuracy"), "unknown metric 'acuracy'; did you mean accuracy?"),
+        (("--executor", "rays"), "--executor must be process, ray, ray://host:port or slurm, not rays"),
+        (("--jobs", "0"), "--jobs must be a whole number of at least 1, not 0"),
+    ],
+)
+def test_the_command_refuses_in_one_line_and_leaves_nothing(words, message):
+    assert refused("advise", *words, "--out", "race") == f"holdfast: {message}\n"
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("command", HELD_OUT)
+def test_the_help_names_the_share_that_is_held_out(command):
+    said = " ".join(good(command, "--help").out.split())
+    assert f"by which everything is chosen [default: {HELD_OUT[command]}]" in said
 
 
 def test_a_federation_without_validation_data_is_refused(tmp_path):
