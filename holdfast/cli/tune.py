@@ -14,6 +14,7 @@ from holdfast.cli.given_words import CommandWithWords, command_again, given_word
 from holdfast.cli.options import WholeNumber, given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
+from holdfast.method.held_out import HELD_OUT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +48,7 @@ class TuneFlags:
 
 @click.command("tune", cls=CommandWithWords)
 @click.argument("methods", nargs=-1, metavar="METHOD...")
-@settings(*COMMON)
+@settings(*COMMON, usual={"validation": HELD_OUT["tune"]})
 @click.option("--trials", type=WholeNumber(), help="settings to try for every method  [default: 27]")
 @click.option("--budget", type=WholeNumber(), help="instead of --trials: rounds that the search of a method may take")
 @click.option(
