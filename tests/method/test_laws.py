@@ -47,6 +47,7 @@ PARTS = {name: cls for name, cls in parts().items() if cls.__module__.startswith
 ALONE = list({str(Method.parse(name)): name for name in [*PARTS, *RECIPES]}.values())
 # Those that train at the server do little of it here.
 BRIEF = {
+    "dp": "dp(0.1, noise=0)",  # with noise, something comes from nothing
     "feddf": "feddf(steps=5)",
     "fedftg": "fedftg(iterations=2, noise=4, width=8)",
     "fedgen": "fedgen(steps=5, noise=4, width=8)",
