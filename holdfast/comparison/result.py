@@ -189,6 +189,7 @@ def study_entry(
         curves=curves(runs, metric),
         drift=drift(runs),
         clients=client_figures(runs, metric.higher_is_better),
+        epsilon=max((e for e in row.figures("epsilon") if e is not None), default=None),
     )
 
 
@@ -198,7 +199,7 @@ def explosions(runs: Sequence[StoredRun]) -> list[ExplodedRun]:
     A run without a summary, or with one of an older version, is judged by its history alone.
     """
     rounds = {
-        run.seed: run.get("exploded_round") or exploded([line["train_loss"] for line in run.history])
+        run.seed: run.get("exploded_round") or exploded([line["train_loss"] for line in run.history if line["cohort"]])
         for run in runs
         if not run.why
     }

@@ -282,6 +282,7 @@ class StudyEntry:
         personal: Accuracy of the clients' own copies, where they were tuned.
         by_class: Accuracy by class; None for a task without classes.
         clients: Scores on clients' own test samples, with ``--client-eval``.
+        epsilon: What the models reveal about a client, under differential privacy; the largest of all seeds.
         progress: Only while the comparison is not finished; never written to ``compare.json``.
     """
 
@@ -305,6 +306,7 @@ class StudyEntry:
     curves: Curves
     drift: dict[str, DriftCurve] = field(default_factory=dict)
     clients: ClientFigures | None = field(default=None, metadata=OMIT_NONE)
+    epsilon: float | None = field(default=None, metadata=OMIT_NONE)
     progress: EntryProgress | None = field(default=None, metadata=OMIT_NONE)
 
     @property

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 
 from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
+from holdfast.core.gaussian_noise import Noise, keyed
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
@@ -101,6 +102,7 @@ class LocalTraining:
         # Whether a step calls no part at all.
         self.plain = self.own_gradient and self.gradient_unseen and not (self.lr_part or self.by_hook["teachers"])
         self.training_pass: TrainingPass = Net.training_pass
+        self.noise: Noise | None = None  # what protects clients; None: noise that follows from the seed
         self.at_client = bool(net.kept_at_clients())
         self.averages = net.carries and not self.at_client and not trip  # a further trip sends no statistics
         self.ends = bool(self.by_hook["end"] or self.by_hook["send"]) or self.averages or self.at_client
@@ -293,7 +295,7 @@ class LocalTraining:
         c = Client(
             net=self.net.with_stats(stats), w0=self.start(task), lr=sent.lr, round=sent.round, id=info.id, n=info.n,
             counts=info.counts, S=info.S, K=info.K, epochs=self.epochs, rated=self.rated,
-            optimised=self.optimiser is not None, key=key,
+            optimised=self.optimiser is not None, key=key, noise=self.noise or keyed(key),
             samples=lambda: self._chunks(info), public=lambda: self.federation.public_batches(CHUNK),
         )  # fmt: skip
         return c

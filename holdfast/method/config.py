@@ -132,6 +132,15 @@ class Config(Named):
         "clients that lie, to see what a method withstands: sign_flip(0.2), label_flip(0.2), ... (see docs/robust.md)",
         roles=("simulation",),
     )
+    epsilon: float | None = param(
+        None,
+        "with dp: the most that the models of all rounds may reveal about a client; its noise follows from it",
+        above=0,
+        roles=("extends", "headline"),
+    )
+    delta: float = param(
+        1e-5, "with dp: the probability with which epsilon need not hold", above=0, below=1, roles=("setup",)
+    )
     rounds: int = param(30, "number of rounds", low=1, roles=("extends", "headline"))
     seed: int = param(
         0,
@@ -279,7 +288,13 @@ class Config(Named):
         roles=("place", "free", "recorded"),
         not_swept="the data decides it",
     )
-
+    noise_multiplier: float | None = param(
+        None,
+        "the noise that epsilon needs, as it was found when the run started",
+        low=0,
+        roles=("recorded",),
+        not_swept="it is recorded",
+    )
     ran_on: str | None = param(
         None,
         "the device on which the run was last started or resumed, as its machine names it: cpu, cuda:0, ...",

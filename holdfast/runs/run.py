@@ -57,6 +57,7 @@ from holdfast.tasks.task_names import read_task
 from holdfast.training.client_scores import ClientScores, spread_of
 from holdfast.training.evaluation import Score, all_metrics, defined, floor
 from holdfast.training.personal import TUNED, personalise
+from holdfast.training.privacy import summary_of
 from holdfast.training.round import Evaluation, Trainer
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
@@ -328,7 +329,10 @@ def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | N
     )
     leak = {"leaks_test_data": True} if trainer.federation.leaks else {}
     guessing = loss_of_guessing(trainer.method, trainer.federation)
-    return what | leak | summarize(history, trainer.metric, guessing) | {"out": str(folder.path) if folder else None}
+    figures = summarize(history, trainer.metric, guessing)
+    if trainer.privacy is not None:
+        what |= summary_of(trainer.privacy, len(history), config, trainer.federation)
+    return what | leak | figures | {"out": str(folder.path) if folder else None}
 
 
 def _last_scores(

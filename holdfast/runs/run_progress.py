@@ -48,7 +48,7 @@ class RunProgress:
 
     def resume(self, records: Sequence[RoundRecord]) -> None:
         """Take the rounds into account that were done before."""
-        self.losses = [record.train_loss for record in records]
+        self.losses = [record.train_loss for record in records if record.cohort]
 
     def begin(self, text: str, done: int, rounds: int) -> None:
         say(self.console, text)
@@ -79,14 +79,16 @@ class RunProgress:
         if known:
             self.state = "  ".join(f"{name} {value:.4f}" for name, value in known.items()) + "  "
         self.speed = record.seconds if self.speed is None else 0.8 * self.speed + 0.2 * record.seconds
-        state = f"{self.state}{self.speed:.2f} s/round"
+        spent = "" if record.epsilon is None else f"epsilon {record.epsilon:.2f}  "
+        state = f"{self.state}{spent}{self.speed:.2f} s/round"
         self.bar.update(self.task, completed=record.round, state=state)
         if self.cell is not None:
             self.cell.show(self.bar.get_renderable())
         if record.skipped:
             who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(self.name_of, record.skipped))}"
             say(self.console, f"round {record.round}: skipped the update of {who}, which is not finite")
-        self.losses.append(record.train_loss)
+        if record.cohort:
+            self.losses.append(record.train_loss)
         if exploded(self.losses, self.guessing) == record.round:
             say(self.console, explanation(record.round))
         for client, why in record.failed.items():
@@ -120,6 +122,19 @@ def early_end(summary: Mapping[str, Any], stop_after: int | None) -> list[str]:
 def explosion(summary: Mapping[str, Any]) -> list[str]:
     """Return the line about an explosion at the end of a run, if there was one."""
     return [f"this run {explanation(summary['exploded_round'])}"] if summary.get("exploded") else []
+
+
+def privacy(summary: Mapping[str, Any]) -> list[str]:
+    """Return the lines about differential privacy at the end of a run, if it has any."""
+    if "neighbours" not in summary:
+        return []
+    if summary["epsilon"] is None:
+        return ["dp without noise: nothing is hidden"]
+    return [
+        f"differentially private: epsilon {summary['epsilon']:.2f} with delta {summary['delta']:g} "
+        f"({summary['neighbours']}), by noise {summary['noise_multiplier']:.3g}",
+        f"not covered: {'; '.join(summary['not_covered'])}",
+    ]
 
 
 def over_clients(summary: Mapping[str, Any]) -> list[str]:

@@ -27,12 +27,12 @@ from holdfast.metrics.metric import Metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.attacked import Liars
-from holdfast.training.client_sampling import draw
 from holdfast.training.client_scores import ClientScores, joined, score_clients
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score, evaluate, on_mix
 from holdfast.training.local_epochs import draw_epochs
 from holdfast.training.prefetch import Prefetcher
+from holdfast.training.privacy import accountant
 from holdfast.training.round import Trainer
 from holdfast.training.sample_buffer import SampleBuffer
 from holdfast.training.state_store import make_store
@@ -75,6 +75,7 @@ class Simulation(Trainer):
         super().__init__(config, method, federation, net, metric)
         self.clients = ClientStates(method, net, make_store(config.states, net.device))
         self.occupied = federation.occupied
+        self.privacy = accountant(config, method, len(self.occupied))
         self.held = Holdings(federation.deal, federation.strata)
         self.buffer = None if federation.on_demand is None else SampleBuffer(federation)
         require_samples(federation)
@@ -154,6 +155,12 @@ class Simulation(Trainer):
         info, batches = info.to(self.net.device), batches.to(self.net.device)
         states = self.clients.gather(ids.tolist(), self.server.w)
         return self.engines[0].train(broadcast, Cohort(info, states, batches))
+
+    def nobody(self, broadcast: Broadcast) -> CohortUpdate:
+        known = self.prepared[1] if self.prepared[0] == int(broadcast.round) else []
+        ids = known[0].ids[:1] if known else np.asarray(self.occupied[:1])
+        update = self.train(broadcast, ids)  # for the shapes alone
+        return update.rows(torch.zeros(len(update.ids), dtype=torch.bool, device=update.ids.device))
 
     def received(self, update: CohortUpdate, round: int) -> CohortUpdate:
         return update if self.liars is None else self.liars.forged(update, round)
@@ -262,7 +269,8 @@ class Simulation(Trainer):
 
     def _upcoming(self, t: int) -> PreparedRound:
         """Return the groups of the cohort that round ``t`` draws, with their batches."""
-        drawn = draw(self.config, self.occupied, t)
+        drawn = self.draw(t)
+        drawn = drawn if len(drawn) else np.asarray(self.occupied[:1])  # their shapes are needed
         samples = None if self.buffer is None else self.federation.make_clients(drawn)
         held = self.held if samples is None else self._holdings(samples)
         groups = [(ids, self._info_in_round(t, ids, held)) for ids in self._groups(drawn, held)]
