@@ -338,6 +338,8 @@ class LocalTraining:
             for name, w in part.teachers(view(part)).items():
                 if vectors.setdefault(name, w) is not w:
                     raise HoldfastError(f"{part.name} and another part use the teacher name {name!r}: rename one")
+        if not vectors:
+            return {}
         net = self.net.with_stats(self._stats(task))
         with torch.no_grad():
             return {name: net(w, batch.x) for name, w in vectors.items()}

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.engines.allocator import keep_freed_memory
+from holdfast.engines.chain_steps import ChainSteps
 from holdfast.engines.cohort import Cohort, CohortUpdate, join
 from holdfast.engines.cuda_graph import (
     CapturedStep,
@@ -30,6 +30,7 @@ from holdfast.engines.cuda_graph import (
     where_rows,
     with_idle_rows,
 )
+from holdfast.engines.eager_steps import EagerSteps, EpochState
 from holdfast.engines.local_training import (
     CLIENT_AXES,
     BatchResult,
@@ -38,20 +39,11 @@ from holdfast.engines.local_training import (
     ClientTask,
     LocalTraining,
     Objective,
-    write_back,
 )
 from holdfast.engines.slice_width import clients_that_fit
 from holdfast.engines.stacked_step import STEP_AXES, StackedStep, can_stack
+from holdfast.engines.thread_groups import ThreadGroups
 from holdfast.method.part import Part
-
-
-class EpochState(NamedTuple):
-    """What an epoch changes. Rows are clients."""
-
-    w: Tensor  # [C, P]
-    scratch: PerPart
-    loss: Tensor  # [C] summed over the steps
-    k: Tensor  # [C] steps taken
 
 
 class Vector:
@@ -62,6 +54,7 @@ class Vector:
         slice: The most clients to train at a time; None: as many as fit in memory.
         shape: The shape that all cohorts fit into, if steps are to be traced; None: they are not.
         compiled: Whether to compile traced steps.
+        workers: How many groups of dense clients train at the same time, if their steps are not traced.
     """
 
     name = "vector"
@@ -72,6 +65,7 @@ class Vector:
         slice: int | None = None,
         shape: CohortShape | None = None,
         compiled: bool = False,
+        workers: int = 1,
     ) -> None:
         self.stacked = shape is None and can_stack(training)
         if self.stacked:
@@ -85,7 +79,9 @@ class Vector:
         self._gradient = vmap(partial(training.full_gradient, differentiate), in_dims=(None, 0, None))
         self._start = vmap(training.start, in_dims=(CLIENT_AXES,))
         vmapped = vmap(self._one_step, in_dims=STEP_AXES)
-        self._step: Callable[..., tuple[Tensor, PerPart, Tensor]] = StackedStep(training) if self.stacked else vmapped
+        stacked = StackedStep(training) if self.stacked else None
+        self._step: Callable[..., tuple[Tensor, PerPart, Tensor]] = stacked or vmapped
+        self._steps = steps_of(training, self._step, ThreadGroups(workers if self.stacked else 1))
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
@@ -137,25 +133,13 @@ class Vector:
 
     def _train_epoch(self, broadcast: Broadcast, cohort: Cohort, state: EpochState, e: int) -> EpochState:
         """Train clients for one epoch; all of them take part in it. The state is overwritten."""
-        info, plan = cohort.info, cohort.plan
-        w, scratch, total, k = state
-        epoch = torch.tensor(e, device=w.device)
-        scratch = tree_map(torch.clone, self._epoch(ClientTask(broadcast, info, cohort.states), scratch, w, epoch))
-        last = None
-        for s in range(max(plan.steps)):
-            busy = sum(steps > s for steps in plan.steps)
-            if busy != last:
-                active = ClientTask(broadcast, *tree_map(lambda t, b=busy: t[:b], (info, cohort.states)))
-                here = w[:busy], tree_map(lambda t, b=busy: t[:b], scratch)
-                buffers, last = tree_flatten(here)[0], busy
-            k[:busy] += 1
-            index, mask = plan.index[:busy, e, s], plan.mask[:busy, e, s]
-            key = self.training.augment_key(broadcast, active.info.id, k[:busy])
-            x, y = self.training.federation.batch(index, active.info.sigma, key)
-            *moved, loss = self._step(active, here[1], here[0], x, y, mask, k[:busy], epoch)
-            write_back(buffers, tree_flatten(moved)[0])
-            total[:busy] += loss
-        return EpochState(w, scratch, total, k)
+        epoch = torch.tensor(e, device=state.w.device)
+        if self.training.by_hook["epoch"]:
+            task = ClientTask(broadcast, cohort.info, cohort.states)
+            scratch = self._epoch(task, state.scratch, state.w, epoch)
+            state = state._replace(scratch=tree_map(torch.clone, scratch))
+        self._steps.take(broadcast, cohort, state, epoch)
+        return state
 
     def _train_traced(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Do the same with every step a repetition of one traced step; clients that are done stay idle."""
@@ -217,6 +201,17 @@ class Vector:
         return self.training.step(
             differentiate, task, scratch, w, self.training.federation.as_batch(x, y, mask), k, epoch
         )
+
+
+def steps_of(
+    training: LocalTraining, step: Callable[..., tuple[Tensor, PerPart, Tensor]], groups: ThreadGroups
+) -> ChainSteps | EagerSteps:
+    """Return how the steps of an epoch are taken if they are not traced."""
+    if not isinstance(step, StackedStep):
+        return EagerSteps(training, step, groups, lambda: False)
+    if training.plain and step.chain is not None:
+        return ChainSteps(training, step.chain, groups)
+    return EagerSteps(training, step, groups, step.parallel)
 
 
 def plain_end(task: ClientTask, scratch: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:

@@ -254,7 +254,7 @@ class Config(Named):
     )
     workers: int | None = param(
         None,
-        "clients that the loop engine trains in parallel; default: one per core for convolutions on a CPU",
+        "clients to train in parallel on a CPU (of dense models: groups of them); default: one per busy core",
         low=1,
         roles=("place", "free"),
     )

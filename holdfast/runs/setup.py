@@ -62,8 +62,9 @@ ARGUMENTS = {  # what a setting is to the functions that make a federation, wher
 @contextmanager
 def simulate(setup: RunSetup) -> Iterator[Trainer]:
     """Train all clients in this process."""
+    simulation = Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
     with suitable_threads(setup.net):
-        yield Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
+        yield simulation
 
 
 def trainer_for(engine: str) -> MakeTrainer:

@@ -83,7 +83,8 @@ class Simulation(Trainer):
         self.prefetcher = Prefetcher(self._upcoming) if device == "cuda" or self.buffer else None
         self.prepared: tuple[int, list[PreparedGroup]] = 0, []  # of this round, by the prefetcher
         self.engine_name, self.engine_reason = choose_for(config.engine, net, config.cohort_size, federation.example())
-        self.workers = workers(config.workers, net.convolutional, device, config.cohort_size)
+        busy = net.convolutional or self.engine_name == "vector"
+        self.workers = workers(config.workers, busy, device, config.cohort_size)
         if net.random:  # all threads draw from one generator
             self.workers = 1
         if self.engine_name == "vector" and products(config.convolution, device):
