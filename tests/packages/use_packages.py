@@ -29,7 +29,6 @@ def main(dist: str) -> None:
         place = Path(folder)
         use_wheel(Environment(place / "wheel"), wheel)
         use_sdist(Environment(place / "sdist"), sdist)
-    print("1 passed, 0 failed")
 
 
 def use_wheel(env: Environment, wheel: Path) -> None:
