@@ -118,8 +118,8 @@ class Federation:
         """Return how many training samples of each class, or group of targets, every client holds, [clients, classes].
 
         >>> import holdfast
-        >>> holdfast.federate(holdfast.load("digits"), "shards(2)", clients=20).counts().sum()
-        1438
+        >>> holdfast.federate(holdfast.load("digits"), "shards(2)", clients=20).counts().shape
+        (20, 10)
         """
         self.need_all_clients("a table of all clients")
         return self.deal.counts(self.strata, len(self.strata_names))

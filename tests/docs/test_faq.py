@@ -12,8 +12,6 @@ from helpers.places import DOCS
 
 PAGE = (DOCS / "faq.md").read_text(encoding="utf-8")
 PAIRS = re.findall(r"```sh\nholdfast (.*?)\n```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
-    r"```sh\nholdfast (.*?)\n```\n\n```text\n(.*?)```", (DOCS / "faq.md").read_text(encoding="utf-8"), re.S
-)
 
 
 def test_the_page_quotes_errors():

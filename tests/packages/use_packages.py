@@ -2,8 +2,8 @@
 
     python tests/packages/use_packages.py dist
 
-Called by ``make test-wheel``. The first environment gets the wheel, then the extra ``flower`` for a deployment; the second
-one gets the sdist.
+Called by ``make test-wheel``. The first environment gets the wheel, then the extra ``flower`` for a deployment; the
+second one gets the sdist.
 """
 
 from __future__ import annotations
