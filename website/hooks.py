@@ -29,6 +29,14 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".cff": "yaml", 
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)]*)?(\))")
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the page of every method."""
+    methods = next(section["Methods"] for section in config.nav if "Methods" in section)
+    pages = sorted(p.name for p in (ROOT / "docs" / "methods").glob("*.md") if p.name != "README.md")
+    methods.extend(f"methods/{name}" for name in pages)
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from files outside ``docs/``."""
     for source, target in PAGES.items():
