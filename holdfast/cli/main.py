@@ -62,12 +62,23 @@ class Lazy(Whole):
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="holdfast")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, help="Show the version with its commit, and exit.",
+    callback=lambda context, _, asked: show_version(context) if asked else None,
+)  # fmt: skip
 def holdfast() -> None:
     """Federated learning that does not drift: methods for non-IID data, as sums of parts.
 
     Try: holdfast run "fedbug(0.4)+prox(0.01)"
     """
+
+
+def show_version(context: click.Context) -> None:
+    """Print the version, and end."""
+    from holdfast.core.commit import version_line
+
+    click.echo(version_line())
+    context.exit()
 
 
 def main(args: list[str] | None = None) -> None:

@@ -74,6 +74,9 @@ class Comparison:
             raise HoldfastError(f"the comparison in {self.folder} is not finished: resume it to get its tables")
         return markdown(self.study)
 
+    def __str__(self) -> str:
+        return repr(self) if self.study is None else self.markdown()
+
     def __repr__(self) -> str:
         state = "finished" if self.finished else "not finished"
         return f"Comparison({len(self.plan.entries)} entries, {len(self.plan.seeds)} seeds, {state}, in {self.folder})"

@@ -114,6 +114,16 @@ class Federation:
         """The names of these groups."""
         return self.strata_of(self.data.y)[1] or self.data.classes
 
+    def counts(self) -> np.ndarray:
+        """Return how many training samples of each class, or group of targets, every client holds, [clients, classes].
+
+        >>> import holdfast
+        >>> holdfast.federate(holdfast.load("digits"), "shards(2)", clients=20).counts().shape
+        (20, 10)
+        """
+        self.need_all_clients("a table of all clients")
+        return self.deal.counts(self.strata, len(self.strata_names))
+
     def strata_of(self, y: Tensor) -> tuple[np.ndarray, tuple[str, ...] | None]:
         """Group samples by their targets, as the task does; groups that depend on all samples are one on demand."""
         if self.on_demand is not None and not self.data.task.has_classes:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from holdfast.core.commit import commit
 from holdfast.core.devices import current_device
 from holdfast.core.errors import HoldfastError
 from holdfast.core.notebook import shows_progress
@@ -37,7 +38,7 @@ from holdfast.runs.frozen_weights import check_frozen
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.model_facts import check_encoding, facts_of, read_model_facts
-from holdfast.runs.provenance import commit, made_here
+from holdfast.runs.provenance import made_here
 from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.run_options import RunOptions
 from holdfast.runs.run_result import Result
