@@ -243,6 +243,12 @@ class Config(Named):
         low=1,
         roles=("place",),
     )
+    rows: int | None = param(
+        None,
+        "clients in one compiled or captured step, which take turns; default: follows from their numbers of steps",
+        low=1,
+        roles=("place", "decided"),
+    )
     workers: int | None = param(
         None,
         "clients that the loop engine trains in parallel; default: one per core for convolutions on a CPU",
