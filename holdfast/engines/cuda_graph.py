@@ -24,9 +24,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def in_place(
-    function: Callable[[Any, Any], Any], inputs: Any, state: Any, compiled: bool
-) -> Callable[[], object]:
+def in_place(function: Callable[[Any, Any], Any], inputs: Any, state: Any, compiled: bool) -> Callable[[], object]:
     """Trace ``state = function(inputs, state)`` on these very tensors, and compile it on request."""
     from torch.fx.experimental.proxy_tensor import make_fx  # slow to import, and only some runs need it
 

@@ -273,9 +273,7 @@ class LocalTraining:
             total = total + batch.mask.sum() * g
         return total / info.n
 
-    def augment_key(
-        self, broadcast: Broadcast, client: Tensor, k: Tensor, seed: Tensor | None = None
-    ) -> Tensor | None:
+    def augment_key(self, broadcast: Broadcast, client: Tensor, k: Tensor, seed: Tensor | None = None) -> Tensor | None:
         """Return the key of a batch's augmentation, or None if the data is not augmented.
 
         Args:

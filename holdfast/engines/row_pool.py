@@ -134,7 +134,12 @@ def start_epochs(trainees: Sequence[Trainees], who: Sequence[tuple[int, int]], s
 
 
 def waiting(
-    broadcast: Broadcast, cohort: Cohort, seed: int, shape: CohortShape, state: StepState, start_epoch: StartEpoch | None
+    broadcast: Broadcast,
+    cohort: Cohort,
+    seed: int,
+    shape: CohortShape,
+    state: StepState,
+    start_epoch: StartEpoch | None,
 ) -> Trainees:
     """Return the clients of a cohort at the start of local training.
 
@@ -155,7 +160,8 @@ def waiting(
     info = cohort.info._replace(samples=nothing, valid=nothing)
     task = ClientTask(sent, info, cohort.states, torch.full_like(cohort.info.id, seed))
     per_epoch = torch.tensor(plan.steps, device=device)
-    inputs = StepInputs(task, *(shape.fill(t) for t in consecutive(plan.index, plan.mask, per_epoch)), per_epoch)
+    samples, mask = (shape.fill(t) for t in consecutive(plan.index, plan.mask, per_epoch))
+    inputs = StepInputs(task, samples, mask, per_epoch)
     steps = [s * e for s, e in zip(plan.steps, plan.passes, strict=True)]
     return Trainees(inputs, copied(state), steps, plan.steps, start_epoch)
 

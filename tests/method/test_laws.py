@@ -11,7 +11,6 @@ from torch import nn
 
 from helpers.toys import (
     ENGINES,
-    FEDERATION,
     Keeper,
     Number,
     Quadratic,
@@ -19,7 +18,6 @@ from helpers.toys import (
     Still,
     assert_close,
     assert_same,
-    mlp,
     points,
     ragged,
     train,
