@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -45,6 +45,15 @@ class Trainees:
     def shape(self) -> tuple[Any, ...]:
         """Return what must be equal for clients to take turns in the same rows."""
         return (tree_flatten((self.inputs, self.state))[1], *((t.shape[1:], t.dtype) for t in self.tensors))
+
+
+class Rows(Protocol):
+    """A place where clients are trained."""
+
+    width: int
+
+    def train(self, trainees: Sequence[Trainees]) -> None:
+        """Take all local steps of all clients; their states are overwritten."""
 
 
 class RowPool:
@@ -100,6 +109,22 @@ class RowPool:
             state = slice(-step.changed, None)
             for buffer, own in zip(step.buffers[state], trainees[j].tensors[state], strict=True):
                 own[client : client + count].copy_(buffer[row : row + count])
+
+
+class SharedRows:
+    """One run's access to rows that several runs share.
+
+    Args:
+        width: The number of rows.
+        submit: Hands in clients, and returns when they are trained.
+    """
+
+    def __init__(self, width: int, submit: Callable[[Sequence[Trainees]], object]) -> None:
+        self.width, self.submit = width, submit
+
+    def train(self, trainees: Sequence[Trainees]) -> None:
+        """Take all local steps of all clients; their states are overwritten."""
+        self.submit(trainees)
 
 
 def places(who: Sequence[tuple[int, int]], stretches: Iterable[Stretch]) -> Iterator[tuple[int, int, int, int]]:

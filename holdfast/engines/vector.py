@@ -8,6 +8,7 @@ trained in slices, with the same result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from holdfast.engines.local_training import (
     Objective,
     write_back,
 )
-from holdfast.engines.row_pool import RowPool, waiting
+from holdfast.engines.row_pool import RowPool, Rows, waiting
 from holdfast.engines.row_step import ROW_AXES, CohortShape, RowStep, StepInputs, StepState
 from holdfast.engines.slice_width import clients_that_fit
 from holdfast.engines.stacked_step import STEP_AXES, StackedStep, can_stack
@@ -76,7 +77,7 @@ class Vector:
         self._start = vmap(training.start, in_dims=(CLIENT_AXES,))
         vmapped = vmap(self._one_step, in_dims=STEP_AXES)
         self._step: Callable[..., tuple[Tensor, PerPart, Tensor]] = StackedStep(training) if self.stacked else vmapped
-        self.rows = None if shape is None else RowPool(min(shape.rows, self.width(shape.batch)), self.traced_step)
+        self.rows: Rows | None = None if shape is None else RowPool(min(shape.rows, self.width(shape.batch)), self.traced_step)
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
@@ -172,6 +173,11 @@ class Vector:
         info, states, w, scratch = tree_map(lambda t: t[at], (cohort.info, cohort.states, state.w, state.scratch))
         new = self._epoch(ClientTask(broadcast, info, states), scratch, w, torch.full_like(state.k[0], epoch))
         tree_map(lambda old, some: old.index_copy_(0, at, some), state.scratch, new)
+
+    def share(self, rows: Rows, slots: int) -> None:
+        """Train in rows that several runs share, in which a client may take up to ``slots`` steps."""
+        assert self.shape is not None
+        self.rows, self.shape = rows, replace(self.shape, rows=rows.width, slots=slots)
 
     def traced_step(self, inputs: StepInputs, state: StepState) -> RowStep:
         """Trace the local step for rows like these."""

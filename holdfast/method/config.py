@@ -247,7 +247,7 @@ class Config(Named):
         None,
         "clients in one compiled or captured step, which take turns; default: follows from their numbers of steps",
         low=1,
-        roles=("place", "decided"),
+        roles=("place", "free", "decided"),
     )
     workers: int | None = param(
         None,

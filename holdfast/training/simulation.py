@@ -115,6 +115,10 @@ class Simulation(Trainer):
             for training, shape in zip(trainings, shapes, strict=True)
         ]
 
+    def foreseen(self) -> list[list[int]]:
+        """Return the local steps of every client of the first cohorts; nobody's are known if clients are on demand."""
+        return foreseen(self.config, self.occupied, epoch_steps(self.config, self.federation))
+
     def settle(self) -> None:
         """Do nothing: all data is on this machine."""
 
