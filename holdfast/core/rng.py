@@ -41,7 +41,8 @@ def key(*words: Word) -> Tensor:
     state: Word = START
     for word in words:
         low = word.to(torch.int64) & MASK if isinstance(word, Tensor) else word & MASK
-        state = mix((state * 0x85EBCA6B + low + 0x165667B1) & MASK)
+        before = state * 0x85EBCA6B + 0x165667B1
+        state = mix(((before & MASK if isinstance(before, int) else before) + low) & MASK)
     return state if isinstance(state, Tensor) else torch.tensor(state, dtype=torch.int64)
 
 

@@ -10,9 +10,9 @@ import torch
 
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.engines.batching_trial import obstacle
-from holdfast.engines.cuda_graph import CohortShape
 from holdfast.engines.local_training import LocalTraining
 from holdfast.engines.loop import Loop
+from holdfast.engines.row_step import CohortShape
 from holdfast.engines.vector import Vector
 from holdfast.models.net import Net
 
@@ -95,7 +95,7 @@ def build(
         training: The local training under a method.
         slice: The most clients that the vector engine trains at a time.
         workers: The clients that the loop engine trains in parallel, or the groups of dense clients.
-        shape: The shape of all cohorts, which lets the vector engine trace its step.
+        shape: The shape of all clients, which lets the vector engine trace its step.
         compiled: Whether the vector engine compiles its step.
 
     Returns:

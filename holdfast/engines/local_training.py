@@ -66,11 +66,12 @@ class ClientInfo(NamedTuple):
 
 
 class ClientTask(NamedTuple):
-    """Everything that a client trains with, apart from its batches; the last two may have a client axis."""
+    """Everything that a client trains with, apart from its batches; info and state may have a client axis."""
 
     broadcast: Broadcast
     info: ClientInfo
     state: PerPart  # what the parts keep at the client
+    seed: Tensor | None = None  # of the client's run, where rows of several runs are trained together
 
 
 CLIENT_AXES = ClientTask(None, 0, 0)  # type: ignore[arg-type]  # which of its fields have a client axis, for vmap
@@ -171,7 +172,7 @@ class LocalTraining:
         c.eta = lr if c.rate is None else lr * c.rate
         c.weight = self._weight(view, c)
         c.teacher = self._teachers(view, task, batch)
-        objective = self._objective(view, c, batch)
+        objective = self._objective(view, c, batch, self._seed(task))
         kept = dict(scratch)
         if self.totals:
             kept[TOTAL] = {"weight": scratch[TOTAL]["weight"] + c.weight}
@@ -274,23 +275,36 @@ class LocalTraining:
             total = total + batch.mask.sum() * g
         return total / info.n
 
-    def augment_key(self, broadcast: Broadcast, client: Tensor, k: Tensor) -> Tensor | None:
-        """Return the key of a batch's augmentation, or None if the data is not augmented."""
+    def augment_key(self, broadcast: Broadcast, client: Tensor, k: Tensor, seed: Tensor | None = None) -> Tensor | None:
+        """Return the key of a batch's augmentation, or None if the data is not augmented.
+
+        Args:
+            broadcast: What the server sends.
+            client: The client's number.
+            k: The number of the step.
+            seed: The seed of the client's run, if it may be another than this one.
+
+        Returns:
+            The key.
+        """
         if not self.federation.augment:
             return None
-        return rng.key(self.seed, rng.AUGMENT, broadcast.round, self.trip, client, k)
+        return rng.key(self.seed if seed is None else seed, rng.AUGMENT, broadcast.round, self.trip, client, k)
 
     def _stats(self, task: ClientTask) -> Tensors:
         """Return the running statistics with which the client starts; empty if the network keeps its own."""
         own = task.state.get(STATISTICS, task.broadcast.stats)
         return {name: own[name] for name in self.net.stats} if own else {}
 
+    def _seed(self, task: ClientTask) -> rng.Word:
+        return self.seed if task.seed is None else task.seed
+
     def _client(self, task: ClientTask, scratch: PerPart | None = None) -> Client:
         sent, info = task.broadcast, task.info
         stats = (scratch or {}).get(STATISTICS) or self._stats(task)
 
         def key() -> Tensor:
-            return rng.key(self.seed, rng.PART, sent.round, self.trip, info.id, c.k)
+            return rng.key(self._seed(task), rng.PART, sent.round, self.trip, info.id, c.k)
 
         c = Client(
             net=self.net.with_stats(stats), w0=self.start(task), lr=sent.lr, round=sent.round, id=info.id, n=info.n,
@@ -348,12 +362,12 @@ class LocalTraining:
         """Return the objective of step ``k`` where no part changes it (``own_gradient``)."""
         c = self._client(task)
         c.k = k
-        return self._objective(lambda part: c, c, batch)
+        return self._objective(lambda part: c, c, batch, self._seed(task))
 
-    def _objective(self, view: Callable[[Part], Client], c: Client, batch: Batch) -> Objective:
+    def _objective(self, view: Callable[[Part], Client], c: Client, batch: Batch, seed: rng.Word) -> Objective:
         key = None
         if self.net.dropout or self.net.random:
-            key = rng.key(self.seed, rng.DROPOUT, c.round, self.trip, c.id, c.k)
+            key = rng.key(seed, rng.DROPOUT, c.round, self.trip, c.id, c.k)
         penalties = [(part, view(part)) for part in self.by_hook["penalty"]]
         padding = batch.mask if batch.padded else None
 

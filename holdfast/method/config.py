@@ -252,6 +252,12 @@ class Config(Named):
         low=1,
         roles=("place",),
     )
+    rows: int | None = param(
+        None,
+        "clients in one compiled or captured step, which take turns; default: follows from their numbers of steps",
+        low=1,
+        roles=("place", "free", "decided"),
+    )
     workers: int | None = param(
         None,
         "clients to train in parallel on a CPU (of dense models: groups of them); default: one per busy core",

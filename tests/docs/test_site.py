@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ RESULTS = """new Promise(done => {
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as ``make docs`` builds it; in strict mode every warning is an error."""
     pytest.importorskip("mkdocs")
     from mkdocs.commands.build import build
@@ -30,7 +29,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_MKDOCS_2_WARNING", "1")
         build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
-    yield folder
+    return folder
 
 
 @pytest.mark.filterwarnings("ignore")  # of the packages that build the site
