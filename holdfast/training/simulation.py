@@ -28,6 +28,7 @@ from holdfast.metrics.metric import Metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.training.attacked import Liars
+from holdfast.training.client_sampling import draw
 from holdfast.training.client_scores import ClientScores, joined, score_clients
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score, evaluate, on_mix
