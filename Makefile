@@ -6,7 +6,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # One more than two cores: deployments wait for their processes. Each takes neighbouring tests, which share fixtures.
 WORKERS ?= -n 3 --dist worksteal
 
-.PHONY: setup demo test coverage lint campaign clean
+.PHONY: setup demo test coverage lint docs dist test-wheel test-lowest campaign clean
 
 setup: .venv/ready
 
@@ -32,8 +32,26 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "the site is in site/index.html"
+
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+# Installs the wheel and the sdist, each without extras in an empty environment, and uses them.
+test-wheel: dist
+	$(PYTHON) tests/packages/use_packages.py dist
+
+# Runs the tests with the lowest versions that pyproject.toml allows; an old torch brings gigabytes of CUDA libraries.
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --constraint constraints-lowest.txt --editable '.[test]'
+	.venv-lowest/bin/python -m pytest -n 2
+
 campaign: setup
 	$(BIN)/python -m campaign --minutes 4 --out docs/reliability.md
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-lowest dist site

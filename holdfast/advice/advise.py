@@ -6,7 +6,7 @@ import json
 import shlex
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,18 @@ from holdfast.advice.candidates import FEDAVG, FIELD, Candidate, Point, fitting,
 from holdfast.advice.experience import PastRace, ordered, past_races, remember
 from holdfast.advice.federation_look import FederationLook, look
 from holdfast.advice.race import Race, Raced, RaceResult, Rules
-from holdfast.advice.screening import Screened
+from holdfast.advice.screening import Screened, gains
+from holdfast.advice.trial_costs import COSTS
 from holdfast.advice.trials import Stopped, StoredTrials, Trial
 from holdfast.comparison.compare import check_numbers, facts_of
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import flags
+from holdfast.comparison.plan_schema import PROCESS
 from holdfast.comparison.pool_choice import check_pool
 from holdfast.comparison.stats import paired
 from holdfast.comparison.stored_run import read_lines
-from holdfast.comparison.study_schema import PROCESS
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import write_atomically
 from holdfast.core.folder_lock import LOCK, FolderLock
@@ -37,6 +38,7 @@ from holdfast.core.typed_json import to_json
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.method.config import Config
+from holdfast.method.held_out import HELD_OUT
 from holdfast.models.factories import Factory
 from holdfast.runs.code_files import located, recorded
 from holdfast.runs.file_imports import import_parts
@@ -45,7 +47,6 @@ from holdfast.runs.run_files import CONFIG, HISTORY
 from holdfast.runs.setup import settings_of_objects
 
 QUESTION, ANSWER = "question.json", "advice.json"
-VALIDATION = 0.2  # of the training data, if the user does not say otherwise
 LOOK_ROUNDS = 3  # of FedAvg, in which drift is measured
 
 
@@ -111,6 +112,7 @@ def advise(
     check_pool(executor)
     federation = data if isinstance(data, Federation) else None
     config = _config(data, model, settings)
+    candidates = named(methods) if methods else list(FIELD)
     dataset = federation.data if federation is not None else data if isinstance(data, DataSet) else None
     carrier = Executor(dataset, None if isinstance(model, str) else model, given=federation)
     from_python = dataset is not None or not isinstance(model, str | None)
@@ -119,10 +121,11 @@ def advise(
         _check_folder(path, overwrite)
         with FolderLock(path):
             asked = _Asked(config, amount, list(methods) if methods else None, experience)
+            trials = _trials(asked, path, carrier, jobs, executor, watch or Observer(), stop)
+            trials.executor.check(trials.planned(Trial(Point(FEDAVG, config.lr), 1, config.seed)))
             _keep_question(path, asked, overwrite)
             try:
-                trials = _trials(asked, path, carrier, jobs, executor, watch or Observer(), stop)
-                answer = _race(asked, trials, from_python)
+                answer = _race(asked, candidates, trials, from_python)
             except Stopped:
                 return Advice(path, None)
             write_atomically(path / ANSWER, json.dumps(to_json(answer), allow_nan=False) + "\n")
@@ -148,7 +151,7 @@ def _config(data: object, model: Any, settings: dict[str, Any]) -> Config:
     found = settings_of_objects(federation, model, settings)
     if federation is not None and not federation.held_out.validation:
         raise HoldfastError("advise chooses by validation data: pass validation=0.2 to federate()")
-    chosen = {} if federation is not None else {"validation": VALIDATION}
+    chosen = {} if federation is not None else {"validation": HELD_OUT["advise"]}
     config = recorded(Config().changed(**(chosen | settings | named_data | found)))
     import_parts(config)
     return config
@@ -169,29 +172,26 @@ def _trials(
     return StoredTrials(path, asked.config, carrier, watch.metric, asked.budget, jobs, where, watch, stop)
 
 
-def _race(asked: _Asked, trials: StoredTrials, own: bool) -> Answer:
+def _race(asked: _Asked, candidates: Sequence[Candidate], trials: StoredTrials, own: bool) -> Answer:
     config, watch = asked.config, trials.watch
     seen = _look(trials, trials.executor.federation(config))
     for sentence in seen.sentences():
         watch.say(sentence)
-    candidates = named(asked.methods) if asked.methods else list(FIELD)
-    candidates = fitting(candidates, _refused(candidates, trials))
+    candidates = fitting(candidates, refused(candidates, trials))
     if asked.experience and not asked.methods:
         candidates = ordered(candidates, seen, past_races())
     rules = Rules(rounds=config.rounds, seed=config.seed, lr=config.lr)
     race = Race(rules, candidates, asked.budget, trials, watch.say)
     result = race.result()
     if asked.experience:
-        remember(PastRace(config.data, str(config.split), seen.vector(), gains(result)))
+        remember(PastRace(config.data, str(config.split), seen.vector(), gains(result.screened)))
     return _answer(asked, seen, result, trials, rules, own)
 
 
 def _look(trials: StoredTrials, federation: Federation) -> FederationLook:
     """Look at the federation, and at the drift of a few rounds of FedAvg."""
     point = Point(FEDAVG, trials.config.lr)
-    measured = StoredTrials(
-        **{**vars(trials), "config": trials.config.changed(drift=True), "folder": trials.folder / "look"}
-    )
+    measured = replace(trials, config=trials.config.changed(drift=True, track=None), folder=trials.folder / "look")
     trial = Trial(point, LOOK_ROUNDS, trials.config.seed)
     measured.run([trial])
     drift = [line["drift"] for line in read_lines(measured.planned(trial).folder / HISTORY)]
@@ -199,7 +199,7 @@ def _look(trials: StoredTrials, federation: Federation) -> FederationLook:
     return look(federation, trials.config.cohort_size, statistics.fmean(cosines) if cosines else None)
 
 
-def _refused(candidates: Sequence[Candidate], trials: StoredTrials) -> list[str]:
+def refused(candidates: Sequence[Candidate], trials: StoredTrials) -> list[str]:
     """Return the methods that do not fit this data or model."""
     found = list[str]()
     for candidate in candidates[1:]:
@@ -209,14 +209,6 @@ def _refused(candidates: Sequence[Candidate], trials: StoredTrials) -> list[str]
             trials.watch.say(f"left out: {candidate.method}: {error}")
             found.append(candidate.method)
     return found
-
-
-def gains(result: RaceResult) -> dict[str, float]:
-    """Return how much each method gained on FedAvg in the screening, relative to the spread of all."""
-    scores = {s.best.candidate.method: s.score for s in result.screened if s.score is not None}
-    baseline = scores.pop(result.baseline.candidate.method)
-    scale = max((abs(score - baseline) for score in scores.values()), default=0.0) or 1.0
-    return {method: (score - baseline) / scale for method, score in scores.items()}
 
 
 def _answer(
@@ -300,8 +292,10 @@ def _keep_question(path: Path, asked: _Asked, overwrite: bool) -> None:
         if kept.read_text(encoding="utf-8") != content:
             raise HoldfastError(f"{path} holds a race with other settings: choose another --out, or add --overwrite")
         return
+    if asked.budget.in_rounds:  # what time buys is known once FedAvg is tuned
+        Rules(rounds=asked.config.rounds).refuse_too_small(asked.budget)
     if overwrite:
-        for name in (ANSWER, QUESTION):
+        for name in (ANSWER, QUESTION, COSTS, f"look/{COSTS}"):
             (path / name).unlink(missing_ok=True)
         for folder in ("runs", "look"):
             _remove_runs(path / folder)

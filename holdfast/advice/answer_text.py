@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.advice.answer import Answer, Cost, Rival
+from holdfast.advice.budget import Budget
 from holdfast.comparison.score_text import ScoreText
 from holdfast.comparison.stats import NOT_SEEN, verdict
 
@@ -10,6 +11,8 @@ FRESH_DATA = (
     "The gain is measured on the test data, with seeds that no choice has seen. Seeds vary the initial weights, who "
     "takes part in a round, and the batches; who holds which data stays the same."
 )
+
+CLOSE = "What came close, or could not be told from the leader in the race:"
 
 
 def headline(answer: Answer) -> str:
@@ -40,21 +43,44 @@ def reasons(answer: Answer) -> list[str]:
         said.append(f"{who} in test {metric.spoken}: {gain}. {FRESH_DATA}")
         if answer.recommended and found.gain.low is not None and found.gain.low <= 0 <= (found.gain.high or 0.0):
             said.append("The interval has 0 in it: on the test data the gain is not certain.")
-    said.append(costs(found.cost, found.baseline_cost))
+    said.append(costs(found.cost, found.baseline_cost, answer.rounds))
     return said
 
 
-def costs(cost: Cost, baseline: Cost) -> str:
-    """Compare what a round costs."""
+def costs(cost: Cost, baseline: Cost, rounds: int) -> str:
+    """Say what the training costs, and compare a round with FedAvg's.
+
+    Args:
+        cost: What a round costs.
+        baseline: What one of FedAvg costs.
+        rounds: The rounds of the training.
+
+    Returns:
+        Two sentences.
+
+    >>> costs(Cost(0.2, 3e6), Cost(0.1, 2e6), 50)
+    "All 50 rounds take about 10s on this machine and 150 MB of traffic. A round takes 2 times as long as FedAvg's, \
+and 1.5 times the traffic."
+    """
     time, traffic = cost.seconds / baseline.seconds, cost.bytes / baseline.bytes
-    return f"A round takes {time:.2g} times as long as FedAvg's on this machine, and {traffic:.2g} times the traffic."
+    whole = f"{Budget(rounds * cost.seconds).text()} on this machine and {rounds * cost.bytes / 1e6:.3g} MB of traffic"
+    return (
+        f"All {rounds} rounds take about {whole}. "
+        f"A round takes {time:.2g} times as long as FedAvg's, and {traffic:.2g} times the traffic."
+    )
 
 
 def close_rivals(answer: Answer) -> list[str]:
-    """Name those that stayed in the race to the end and between which and the leader no difference was seen."""
+    """Name those that stayed in the race to the end and between which and the leader no difference was seen.
+
+    FedAvg is not among them if it lost the confirmation.
+    """
     text, unit = ScoreText(answer.metric.percent), " points" if answer.metric.percent else ""
     left = [
-        r for r in answer.raced[1:] if r.out is None and r.behind is not None and verdict(r.behind) in ("", NOT_SEEN)
+        r
+        for r in answer.raced[1:]
+        if r.out is None and r.behind is not None and verdict(r.behind) in ("", NOT_SEEN)
+        if not (answer.recommended and r.method == answer.baseline.method)
     ]
     return [
         f"{r.method}: {text.value(r.mean)} over {r.seeds} seeds, {behind(r, text)}{unit} from the leader" for r in left
@@ -89,11 +115,19 @@ def again(answer: Answer) -> list[str]:
     return said
 
 
-def lines(answer: Answer) -> list[str]:
-    """Return the whole answer for a terminal."""
+def lines(answer: Answer, look: bool = True) -> list[str]:
+    """Return the whole answer for a terminal.
+
+    Args:
+        answer: The answer.
+        look: Whether to begin with what the federation looks like.
+
+    Returns:
+        The lines.
+    """
     close = close_rivals(answer)
-    out = [*answer.look.sentences(), "", headline(answer), *reasons(answer)]
+    out = [*(answer.look.sentences() if look else ()), *([""] if look else []), headline(answer), *reasons(answer)]
     if close:
-        out += ["", "What came close:", *(f"  {line}" for line in close)]
+        out += ["", CLOSE, *(f"  {line}" for line in close)]
     out += ["", *again(answer), f"The race cost {answer.spent} of {answer.budget}."]
     return [*out, "", "Train with:", f"  {answer.command}"] if answer.command else out

@@ -61,6 +61,7 @@ FIELD = (
     Candidate("fedlc(tau=1.0)", "calibrates logits by class frequency", "fedlc.tau", (0.3, 0.5)),
     Candidate("fednlr", "gives every neuron its own rate", "fednlr.a1", (0.3, 3.0)),
     Candidate("scaffold+fedbug(share=0.4)", "control variates and late unfreezing", "fedbug.share", (0.1, 0.2)),
+    Candidate("fnr", "refines weak clients on public data", "fnr.p", (0.3, 0.8)),
     Candidate("prox(mu=0.01)", "pulls local models to the global one", "prox.mu", (0.001, 0.1)),
     Candidate("fedadam(eta=0.01)", "adapts the server's step", "fedadam.eta", (0.003, 0.03)),
     Candidate("fedexp", "lengthens the server step on disagreement"),

@@ -31,8 +31,8 @@ class PastRace:
         data: The data set.
         split: How it was dealt.
         look: The figures of the federation, as ``FederationLook.vector`` has them.
-        gains: How much better than FedAvg each method was after screening, as a share of what FedAvg's score was away
-            from the best of all; by method.
+        gains: How much better than FedAvg each method was after screening, as a share of the largest difference; by
+            method.
     """
 
     data: str
@@ -51,8 +51,12 @@ def own_file() -> Path:
 
 def past_races() -> list[PastRace]:
     """Return the races that the library ships with, and those of the user."""
-    shipped = json.loads((files("holdfast.advice") / SHIPPED).read_text(encoding="utf-8"))
-    return [*races_of(shipped), *own_races()]
+    return [*shipped_races(), *own_races()]
+
+
+def shipped_races() -> list[PastRace]:
+    """Return the races that the library ships with."""
+    return races_of(json.loads((files("holdfast.advice") / SHIPPED).read_text(encoding="utf-8")))
 
 
 def own_races() -> list[PastRace]:

@@ -53,6 +53,22 @@ class Rules:
         """The rounds of a trial of the screening."""
         return max(2, self.rounds // 3)
 
+    def refuse_too_small(self, budget: Budget, cost: float = 1.0) -> None:
+        """Raise an error if a budget is too small for two methods beside FedAvg, and the fewest seeds.
+
+        Args:
+            budget: The budget.
+            cost: What a round of FedAvg costs; 1 where rounds are counted.
+        """
+        screening = TRIALS * self.short * (1 + 2 * self.dearer)
+        race = (LEAST + self.fresh[0]) * self.rounds * (1 + self.dearer)
+        least = cost * (screening + race)
+        if least > budget.amount:
+            raise HoldfastError(
+                f"a budget of {budget.text()} is too small: a race of {self.rounds} rounds on this data takes about "
+                f"{budget.text(least)}; raise --budget, or lower --rounds"
+            )
+
 
 @dataclass(frozen=True)
 class Raced:
@@ -143,20 +159,8 @@ class Race:
                 f"FedAvg diverged at every learning rate around {rules.lr:g}: choose a smaller --lr to start from, or "
                 "add --clip"
             )
-        least = self._least(found.cost)
-        if least > self.budget.amount:
-            raise HoldfastError(
-                f"a budget of {self.budget.text()} is too small: a race of {rules.rounds} rounds on this data takes "
-                f"about {self.budget.text(least)}; raise --budget, or lower --rounds"
-            )
+        rules.refuse_too_small(self.budget, found.cost)
         return found
-
-    def _least(self, cost: float) -> float:
-        """Return what the smallest race costs: two methods beside FedAvg, and the fewest seeds."""
-        rules = self.rules
-        screening = TRIALS * rules.short * (1 + 2 * rules.dearer)
-        race = LEAST * rules.rounds * (1 + rules.dearer)
-        return cost * (screening + race + rules.fresh[0] * rules.rounds * (1 + rules.dearer))
 
     def _screened(self, baseline: Screened) -> list[Screened]:
         rules = self.rules

@@ -29,7 +29,8 @@ class RaceProgress(Observer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.bar.stop()
+        if self.bar.live.is_started:  # in a log it never was, and would end with an empty line
+            self.bar.stop()
 
     def begin(self, tasks: Sequence[PlannedRun], states: Sequence[str]) -> None:
         total = sum(task.config.rounds for task in tasks)

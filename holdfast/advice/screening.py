@@ -119,3 +119,25 @@ def judged(points: Sequence[Point], outcomes: Sequence[TrialOutcome], rounds: in
     costs = [outcome.cost for outcome in outcomes if outcome.cost > 0]
     cost = sum(costs) / (rounds * max(1, len(costs)))
     return Screened(best, outcomes[points.index(best)].score, cost, best.lr in (min(rates), max(rates)))
+
+
+def gains(screened: Sequence[Screened]) -> dict[str, float]:
+    """Return how much each method gained on FedAvg, relative to the largest difference.
+
+    Args:
+        screened: FedAvg, and the others; those that diverged are left out.
+
+    Returns:
+        A share from -1 to 1 for every method.
+
+    >>> from holdfast.advice.candidates import FEDAVG, Candidate
+    >>> field = [(FEDAVG, 0.7), (Candidate("prox", ""), 0.8), (Candidate("nova", ""), 0.65)]
+    >>> found = gains([Screened(Point(candidate, 0.1), score, 1.0, False) for candidate, score in field])
+    >>> {method: round(gain, 2) for method, gain in found.items()}
+    {'prox': 1.0, 'nova': -0.5}
+    """
+    baseline, *others = screened
+    assert baseline.score is not None
+    gaps = {s.best.candidate.method: s.score - baseline.score for s in others if s.score is not None}
+    scale = max(map(abs, gaps.values()), default=0.0) or 1.0
+    return {method: gap / scale for method, gap in gaps.items()}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.advice.budget import Budget
 from holdfast.advice.candidates import Point
+from holdfast.advice.trial_costs import TrialCosts
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
@@ -87,20 +90,38 @@ class StoredTrials:
     where: str
     watch: Observer
     stop: Callable[[], bool]
+    known: dict[str, bool] = field(default_factory=dict)  # whether a method accepts its setting, by label
+
+    @cached_property
+    def costs(self) -> TrialCosts:
+        """What trials have cost in time, as far as is known."""
+        return TrialCosts(self.folder)
 
     def run(self, trials: Sequence[Trial]) -> list[TrialOutcome]:
-        tasks = [self.planned(trial, row) for row, trial in enumerate(trials)]
-        possible = [self._is_possible(task) for task in tasks]
-        left = [task for task, fits in zip(tasks, possible, strict=True) if fits]
-        if not run_all(left, self.executor, self.jobs, self.watch, self.stop, True, self.where):
+        started = time.perf_counter()
+        tasks = {trial: self.planned(trial, row) for row, trial in enumerate(trials)}
+        left = {trial: task for trial, task in tasks.items() if self._is_possible(task)}
+        new = [trial for trial, task in left.items() if task.state() in ("new", "started")]
+        if not run_all(list(left.values()), self.executor, self.jobs, self.watch, self.stop, True, self.where):
             raise Stopped
+        runs = {trial: read_run(task.folder, task.config.seed) for trial, task in left.items()}
+        if not self.budget.in_rounds:
+            passed = time.perf_counter() - started
+            self.costs.share_out(passed, {self._name(left[trial]): training(runs[trial]) for trial in new})
         return [
-            self._outcome(read_run(task.folder, task.config.seed)) if fits else IMPOSSIBLE
-            for task, fits in zip(tasks, possible, strict=True)
+            self._outcome(self._name(left[trial]), runs[trial]) if trial in left else IMPOSSIBLE for trial in trials
         ]
 
+    def _name(self, task: PlannedRun) -> str:
+        return task.folder.relative_to(self.folder).as_posix()
+
     def _is_possible(self, task: PlannedRun) -> bool:
-        """Tell whether a method accepts its setting; some refuse a learning rate."""
+        """Tell whether a method accepts its setting; some refuse a learning rate. A setting is asked about once."""
+        if task.label not in self.known:
+            self.known[task.label] = task.state() != "new" or self._accepted(task)
+        return self.known[task.label]
+
+    def _accepted(self, task: PlannedRun) -> bool:
         try:
             self.executor.check(task)
         except HoldfastError as error:
@@ -131,8 +152,8 @@ class StoredTrials:
             found.append({"seconds": statistics.median(seconds), "bytes": statistics.fmean(traffic)})
         return found
 
-    def _outcome(self, run: StoredRun) -> TrialOutcome:
-        cost = len(run.history) if self.budget.in_rounds else sum(line["seconds"] for line in run.history) / self.jobs
+    def _outcome(self, name: str, run: StoredRun) -> TrialOutcome:
+        cost = len(run.history) if self.budget.in_rounds else self.costs.of(name, training(run))
         score = None if run.why or run.get("exploded") else self._last(run.history, "validation")
         if score is not None and not self.metric.higher_is_better:
             score = -score
@@ -143,3 +164,8 @@ class StoredTrials:
         scores = [line[kind].get(self.metric.metric) for line in history if line[kind]]
         scores = scores[-max(1, min(LAST, len(scores) // LAST)) :]
         return None if not scores or None in scores else statistics.fmean(scores)
+
+
+def training(run: StoredRun) -> float:
+    """Return the seconds that the rounds of a run took."""
+    return float(sum(line["seconds"] for line in run.history))

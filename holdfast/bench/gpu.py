@@ -75,10 +75,11 @@ def steps_alone(play: TimedRounds) -> None:
     """Repeat a round's steps, and nothing else."""
     engine = play.simulation.engines[0]
     assert isinstance(engine, Vector)
-    (replay,) = engine.captured.values()
-    replay.state.slot.zero_()
+    assert engine.rows is not None
+    (step,) = engine.rows.made.values()
+    step.state.k.zero_()
     for _ in range(STEPS):
-        replay.run()
+        step.run()
 
 
 def sums() -> Iterator[Timing]:

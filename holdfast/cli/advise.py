@@ -13,6 +13,7 @@ import click
 from holdfast.cli.given_words import CommandWithWords, command_again, given_words
 from holdfast.cli.options import WholeNumber, given, settings
 from holdfast.method.config import FIELDS, Config
+from holdfast.method.held_out import HELD_OUT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,9 +41,9 @@ class AdviseFlags:
 
 
 @click.command("advise", cls=CommandWithWords)
-@settings(*COMMON)
+@settings(*COMMON, usual={"validation": HELD_OUT["advise"]})
 @click.option("--budget", default="10m", show_default=True, help="what it may cost: 90s, 10m, 2h, or '2000 rounds'")
-@click.option("--methods", metavar="A;B", help="methods to race, separated by semicolons  [default: a field of 18]")
+@click.option("--methods", metavar="A;B", help="methods to race, separated by semicolons  [default: a field of 19]")
 @click.option("--jobs", type=WholeNumber(1), default=1, show_default=True, help="runs at a time, each in its process")
 @click.option(
     "--executor", default="process", show_default=True, metavar="WHERE",
@@ -117,7 +118,7 @@ def show(result: Advice, console: Console) -> None:
     assert result.answer is not None
     page = write_page(result.answer, result.folder)
     console.print()
-    for line in lines(result.answer):
+    for line in lines(result.answer, look=False):  # the race has said what it saw
         command = line.strip() == result.answer.command  # in one piece, to be copied
         console.print(line, highlight=False, markup=False, soft_wrap=command)
     text = f"the answer is in {shlex.quote(str(result.folder))}; its page is {shlex.quote(str(page))}"

@@ -6,13 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.score_table import positive_of, score_lines
 from holdfast.core.errors import HoldfastError
 from holdfast.core.terminal_text import say
 from holdfast.method.config import Config
 from holdfast.runs.folder import stored_names
 from holdfast.runs.history import best_text, read_history
+from holdfast.runs.model_facts import read_model_facts
 from holdfast.runs.run_files import HISTORY
-from holdfast.runs.run_progress import RunProgress, explosion, over_clients, say_where
+from holdfast.runs.run_progress import RunProgress, early_end, explosion, over_clients, say_where
+from holdfast.tasks.task_names import read_task
 
 
 class DeploymentProgress:
@@ -31,7 +34,7 @@ class DeploymentProgress:
             resume: Whether the run is resumed.
             guessing: The loss of a model that guesses, if it is known.
         """
-        self.out, self.path = out, out / HISTORY
+        self.out, self.path, self.stop_after = out, out / HISTORY, config.stop_after
         self.shown = self._lines() if resume else 0
         self.progress = RunProgress(config.method, quiet)
         self.progress.guessing = guessing
@@ -62,9 +65,22 @@ class DeploymentProgress:
                 f"{s['metric']} {s['final']:.4f} ({best_text(s)}) after {s['rounds']} rounds and "
                 f"{s['seconds']:.1f} s; {s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down",
             )
+        for line in early_end(s, self.stop_after):
+            say(self.progress.console, line)
+        for line in self._scores(s):
+            self.progress.console.print(line, highlight=False, soft_wrap=True, markup=False)
         for line in [*over_clients(s), *explosion(s)]:
             say(self.progress.console, line)
         say_where(self.progress.console, self.out)
+
+    def _scores(self, s: dict[str, Any]) -> list[str]:
+        """Return the table of scores beside the floor, as at the end of a run on one machine."""
+        with suppress(HoldfastError):  # a task of the user's own may be known to the server alone
+            facts = read_model_facts(self.out)
+            if facts is not None:
+                task = read_task(facts.task)
+                return score_lines(s, task.floor, positive_of(task, facts.classes))
+        return []
 
     def __enter__(self) -> DeploymentProgress:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import logging
 import sys
 
 import click
@@ -11,6 +12,7 @@ import click
 from holdfast.cli.help import Whole
 from holdfast.core.errors import HoldfastError, closest, unknown
 from holdfast.core.os_errors import discard_output, in_one_line
+from holdfast.core.terminal_text import for_stream
 
 # command -> (module, one line of help); listed here so that --help imports none of them
 COMMANDS = {
@@ -32,6 +34,15 @@ COMMANDS = {
     "bench": ("holdfast.cli.bench", "Measure how fast this machine is, compared with plain PyTorch."),
 }
 
+INSTALLED_AS = {"PIL": "pillow", "sklearn": "scikit-learn"}  # what pip calls packages that have another name
+
+
+class WarningLines(logging.Handler):
+    """Prints warnings to stderr, a line each in a log, wrapped between words in a terminal."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(for_stream(record.getMessage(), sys.stderr), err=True)
+
 
 class Lazy(Whole):
     """A group that imports a command only when it is used."""
@@ -51,7 +62,10 @@ class Lazy(Whole):
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="holdfast")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, help="Show the version with its commit, and exit.",
+    callback=lambda context, _, asked: show_version(context) if asked else None,
+)  # fmt: skip
 def holdfast() -> None:
     """Federated learning that does not drift: methods for non-IID data, as sums of parts.
 
@@ -59,10 +73,19 @@ def holdfast() -> None:
     """
 
 
+def show_version(context: click.Context) -> None:
+    """Print the version, and end."""
+    from holdfast.core.commit import version_line
+
+    click.echo(version_line())
+    context.exit()
+
+
 def main(args: list[str] | None = None) -> None:
     """Run a command: bad input ends with one line and exit code 2, a diverged run with 1, Ctrl-C with 130."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files are printed as they are, UTF-8 or not
+    logging.lastResort = WarningLines(logging.WARNING)  # what prints warnings where nobody has set up logging
     try:
         status = holdfast.main(args, prog_name="holdfast", standalone_mode=False)
         sys.stdout.flush()
@@ -85,6 +108,9 @@ def _expected(error: Exception) -> int:
     if isinstance(error, OSError):
         discard_output()
         return 141 if isinstance(error, BrokenPipeError) else _complain(f"{in_one_line(error)}; check the path", 2)
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("holdfast"):
+        package = error.name.partition(".")[0]
+        return _complain(f"this needs the package {package}: pip install {INSTALLED_AS.get(package, package)}", 2)
     if isinstance(error, MemoryError):
         return _complain("out of memory: use a smaller model, cohort or batch", 2)
     raise error
@@ -103,5 +129,5 @@ def _usage_error(error: click.ClickException) -> str:
 
 
 def _complain(message: str, status: int) -> int:
-    click.echo(f"holdfast: {' '.join(message.split())}", err=True)
+    click.echo(for_stream(f"holdfast: {' '.join(message.split())}", sys.stderr), err=True)
     return status

@@ -36,11 +36,19 @@ class WholeNumber(click.ParamType):
         return number
 
 
-def flag(f: Field[Any]) -> click.Option:
-    """Make the option for one setting. Its value is None if the user does not set it."""
+def flag(f: Field[Any], usual: Any = None) -> click.Option:
+    """Make the option for one setting. Its value is None if the user does not set it.
+
+    Args:
+        f: The setting.
+        usual: What the command takes in place of the setting's default, as its help says.
+
+    Returns:
+        The option.
+    """
     kind = str(f.type)
     name = "--" + f.name.replace("_", "-")
-    default = f.default
+    default = f.default if usual is None else usual
     shown = "" if default is None or default is False else f"  [default: {'on' if default is True else default}]"
     choices = f.metadata.get("choices")
     switch = kind.startswith("bool") and not f.metadata["words"]
@@ -58,14 +66,25 @@ def flag(f: Field[Any]) -> click.Option:
     )
 
 
-def settings(*names: str, of: Mapping[str, Field[Any]] = FIELDS) -> Callable[[F], F]:
-    """Add flags for some settings, by default for all but the method, to a command's function."""
+def settings(
+    *names: str, of: Mapping[str, Field[Any]] = FIELDS, usual: Mapping[str, Any] | None = None
+) -> Callable[[F], F]:
+    """Add flags for some settings to a command's function.
+
+    Args:
+        *names: The settings; by default all but the method.
+        of: The settings that there are.
+        usual: What the command takes in place of their defaults, where it does.
+
+    Returns:
+        What adds them.
+    """
     names = names or tuple(n for n in of if n != "method")
     chosen = [n for n in names if "recorded" not in of[n].metadata["roles"]]
 
     def decorate(function: F) -> F:
         for name in reversed(chosen):
-            option = flag(of[name])
+            option = flag(of[name], (usual or {}).get(name))
             params = function.__dict__.setdefault("__click_params__", [])
             params.append(option)
         return function

@@ -82,15 +82,14 @@ def command(
 
 def show(result: Result, progress: RunProgress) -> None:
     """Print the end of a run."""
-    from holdfast.cli.score_table import score_lines
+    from holdfast.cli.score_table import positive_of, score_lines
     from holdfast.core.terminal_text import say, say_command
     from holdfast.runs.run_progress import say_where
 
     s, console = result.summary, progress.console
     for line in ending(result):
         say(console, line)
-    positive = result.classes[1] if result.task.has_classes and len(result.classes) == 2 else None
-    for line in score_lines(s, result.task.floor, positive):
+    for line in score_lines(s, result.task.floor, positive_of(result.task, result.classes)):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     for line in remarks(s):
         say(console, line)
@@ -103,6 +102,7 @@ def show(result: Result, progress: RunProgress) -> None:
 def ending(result: Result) -> list[str]:
     """Return the lines about the final score, and about why the run ended early if it did."""
     from holdfast.runs.history import best_text
+    from holdfast.runs.run_progress import early_end
 
     s, lines = result.summary, list[str]()
     if s["final"] is not None:
@@ -113,15 +113,12 @@ def ending(result: Result) -> list[str]:
             f"{s['last5']:.4f}) after {rounds} and {s['seconds']:.1f} s; "
             f"{s['upload_bytes'] / 1e6:.2f} MB up, {s['download_bytes'] / 1e6:.2f} MB down"
         )
-    if s.get("stopped_early"):
-        patience = f"{result.config.stop_after} evaluation{'s' * (result.config.stop_after != 1)}"
-        lines.append(f"stopped early after round {s['rounds']}: no better validation score in {patience}")
-    return lines
+    return [*lines, *early_end(s, result.config.stop_after)]
 
 
 def remarks(s: Mapping[str, Any]) -> list[str]:
     """Return the lines below the scores: copies of the clients, scores by client, and warnings."""
-    from holdfast.runs.run_progress import explosion, over_clients
+    from holdfast.runs.run_progress import explosion, over_clients, privacy
 
     lines = list[str]()
     if "personal_accuracy" in s:
@@ -129,5 +126,5 @@ def remarks(s: Mapping[str, Any]) -> list[str]:
             f"after fine-tuning at each client: accuracy {s['personal_accuracy']:.4f} on its own mix of "
             f"classes (global model: {s['global_on_mix']:.4f})"
         )
-    lines += [*over_clients(s), *explosion(s)]
+    lines += [*over_clients(s), *privacy(s), *explosion(s)]
     return lines + ["this run LEAKS TEST DATA: its accuracy means nothing"] * bool(s.get("leaks_test_data"))

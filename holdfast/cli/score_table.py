@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.tasks.task import Task
 
 WIDEST = 48  # characters of a metric's name; more would not fit in 80 columns
 UNDEFINED = "-"
@@ -35,6 +38,11 @@ def score_lines(summary: Mapping[str, Any], floor_name: str, positive: str | Non
         "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(pairs)).rstrip()
         for pairs in (list(zip(row, widths, strict=True)) for row in (head, *rows))
     ]
+
+
+def positive_of(task: Task, classes: Sequence[str]) -> str | None:
+    """Return the name of the positive one of two classes; None in any other task."""
+    return classes[1] if task.has_classes and len(classes) == 2 else None
 
 
 def _cut(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from holdfast.comparison.stats import NOT_SEEN
-from holdfast.comparison.tables import TextTable
+from holdfast.comparison.text_table import TextTable
 from holdfast.core.terminal_text import folded, pieces
 
 WORDS = ("compared with",)  # columns of words, which may wrap

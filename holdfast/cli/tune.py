@@ -14,6 +14,7 @@ from holdfast.cli.given_words import CommandWithWords, command_again, given_word
 from holdfast.cli.options import WholeNumber, given, settings
 from holdfast.core.errors import HoldfastError
 from holdfast.method.config import Config
+from holdfast.method.held_out import HELD_OUT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +48,7 @@ class TuneFlags:
 
 @click.command("tune", cls=CommandWithWords)
 @click.argument("methods", nargs=-1, metavar="METHOD...")
-@settings(*COMMON)
+@settings(*COMMON, usual={"validation": HELD_OUT["tune"]})
 @click.option("--trials", type=WholeNumber(), help="settings to try for every method  [default: 27]")
 @click.option("--budget", type=WholeNumber(), help="instead of --trials: rounds that the search of a method may take")
 @click.option(
@@ -110,7 +111,7 @@ def command(methods: tuple[str, ...], **flags: Any) -> int:
 
 def resumed(methods: tuple[str, ...], values: dict[str, Any], options: TuneFlags, console: Console) -> Tuning:
     """Resume the search in a folder."""
-    from holdfast.comparison.study_schema import ExecutionOptions
+    from holdfast.comparison.plan_schema import ExecutionOptions
     from holdfast.core.interrupts import stop_on_interrupt
     from holdfast.core.os_errors import kept_on_os_errors
     from holdfast.tuning.tune import resume_tune

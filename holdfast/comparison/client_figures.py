@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.comparison.stats import spread
 from holdfast.comparison.stored_run import StoredRun
-from holdfast.comparison.study_schema import ClientFigures, NamedScore
+from holdfast.comparison.study_schema import ClientFigures, NamedScore, OverClients, Spread
 
 LISTED = 200  # the most clients that are listed by name
 SAMPLED = 1000  # the most scores that are kept of larger federations, evenly from worst to best
@@ -30,18 +30,26 @@ def client_figures(runs: Sequence[StoredRun], higher_is_better: bool) -> ClientF
         known = [{line["round"]: (line.get("clients") or {}).get(name) for line in run.history} for run in runs]
         return [[row.get(t) for t in rounds] for row in known]
 
-    def final(name: str) -> list[float | None]:
-        return [(run.get("client_scores") or {}).get(name) for run in runs]
-
+    model, copies = _at_the_end(runs, "client_scores"), _at_the_end(runs, "personal_client_scores")
     return ClientFigures(
         rounds,
         along("mean"),
         along("worst_tenth"),
-        spread(final("mean")),
-        spread(final("worst_tenth")),
+        model.mean,
+        model.worst_tenth,
         *listed(runs[0], higher_is_better),
-        spread(final("variance")),
+        model.variance,
+        None if copies.mean.mean is None else copies,
     )
+
+
+def _at_the_end(runs: Sequence[StoredRun], kind: str) -> OverClients:
+    """Return mean, worst tenth and variance over clients as the summaries of the runs have them."""
+
+    def over(name: str) -> Spread:
+        return spread([(run.get(kind) or {}).get(name) for run in runs])
+
+    return OverClients(over("mean"), over("worst_tenth"), over("variance"))
 
 
 def listed(run: StoredRun, higher_is_better: bool) -> tuple[list[NamedScore], list[float]]:

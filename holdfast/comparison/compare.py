@@ -15,11 +15,12 @@ from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan, metric_facts
+from holdfast.comparison.plan_schema import PROCESS, DataFacts, ExecutionOptions
 from holdfast.comparison.pool_choice import check_pool
 from holdfast.comparison.result import collect
 from holdfast.comparison.runner import refuse_damaged, refuse_mixed_meanings, run_all
 from holdfast.comparison.study_folder import StudyFolder
-from holdfast.comparison.study_schema import FACTORY, PROCESS, DataFacts, ExecutionOptions, MetricFacts, Study
+from holdfast.comparison.study_schema import FACTORY, MetricFacts, Study
 from holdfast.comparison.table_texts import markdown
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
@@ -72,6 +73,9 @@ class Comparison:
         if self.study is None:
             raise HoldfastError(f"the comparison in {self.folder} is not finished: resume it to get its tables")
         return markdown(self.study)
+
+    def __str__(self) -> str:
+        return repr(self) if self.study is None else self.markdown()
 
     def __repr__(self) -> str:
         state = "finished" if self.finished else "not finished"

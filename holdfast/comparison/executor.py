@@ -23,7 +23,7 @@ from holdfast.runs.folder import RunFolder
 from holdfast.runs.provenance import made_here
 from holdfast.runs.run import carry_out
 from holdfast.runs.run_options import RunOptions
-from holdfast.runs.setup import check_together, deal
+from holdfast.runs.setup import MakeTrainer, check_together, deal
 from holdfast.training.round import Diverged
 from holdfast.training.round_record import RoundRecord
 
@@ -74,17 +74,41 @@ class Executor:
         Returns:
             How it ended, ``finished``, ``paused``, ``stopped`` or ``diverged``, and the reason.
         """
+        try:
+            return self.carry_out(task, on_round, stop, light)
+        finally:
+            free_gpu_memory()
+
+    def carry_out(
+        self,
+        task: PlannedRun,
+        on_round: Callable[[RoundRecord], None],
+        stop: Callable[[], bool],
+        light: bool = False,
+        make_trainer: MakeTrainer | None = None,
+    ) -> tuple[str, str]:
+        """Do the same and leave the GPU's memory as it is.
+
+        Args:
+            task: What to run.
+            on_round: Called after every round.
+            stop: Asked after every round whether to stop.
+            light: Delete the checkpoint once the run is finished.
+            make_trainer: Makes what trains the clients; by default it follows from the engine.
+
+        Returns:
+            How it ended, and the reason.
+        """
         folder = RunFolder(task.folder)
-        resume = task.state() == "started" and task.kept() > 0
+        resume = resumes(task)
         federation = self.federation(task.config)
+        config = task.config.changed(rows=rows_of(task))
         try:
             options = RunOptions(folder, resume, not resume, on_round=on_round, stop=stop, until=task.until)
-            result = carry_out(task.config, task.method, federation, self.model, options)
+            result = carry_out(config, task.method, federation, self.model, options, make_trainer)
         except Diverged as error:
             folder.give_up(str(error), made_here(pick_device(task.config.device), federation.data.checksum))
             return "diverged", str(error)
-        finally:
-            free_gpu_memory()
         if not result.finished:
             return "paused" if task.until is not None and len(result.history) >= task.until else "stopped", ""
         if light:
@@ -99,6 +123,16 @@ class Executor:
         if key not in self.loaded:
             self.loaded[key] = load(located(config).data, config.data_dir)
         return self.loaded[key]
+
+
+def resumes(task: PlannedRun) -> bool:
+    """Tell whether a run continues from a checkpoint."""
+    return task.state() == "started" and task.kept() > 0
+
+
+def rows_of(task: PlannedRun) -> int | None:
+    """Return how many rows a traced step of a run has, if that is decided: a run that is resumed keeps its number."""
+    return RunFolder(task.folder).stored().rows if resumes(task) else task.config.rows
 
 
 def free_gpu_memory() -> None:

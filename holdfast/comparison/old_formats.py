@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.comparison.labels import entry_names, slug, unique_name
-from holdfast.comparison.study_schema import FORMAT, StoredPlan, Study
+from holdfast.comparison.plan_schema import StoredPlan
+from holdfast.comparison.study_schema import FORMAT, Study
 from holdfast.core.shell_words import command_line
 from holdfast.method.renamed import modern
 

@@ -18,8 +18,9 @@ from holdfast.comparison.part_sweeps import (
     values_from_text,
     with_values,
 )
+from holdfast.comparison.plan_schema import PROCESS, DataFacts, ExecutionOptions, StoredPlan
 from holdfast.comparison.planned_run import PlannedRun
-from holdfast.comparison.study_schema import PROCESS, DataFacts, ExecutionOptions, MetricFacts, StoredPlan
+from holdfast.comparison.study_schema import MetricFacts
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.shell_words import command_line
 from holdfast.core.user_files import MODULES

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.comparison.executor import Executor
+from holdfast.comparison.plan_schema import PROCESS
 from holdfast.comparison.pool import ProcessPool
 from holdfast.comparison.ray_pool import RayPool, refuse_silent
 from holdfast.comparison.slurm_pool import Slurm, SlurmPool
-from holdfast.comparison.study_schema import PROCESS
 from holdfast.comparison.worker_pool import WorkerPool
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import build, one

@@ -12,13 +12,13 @@ from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.client_figures import client_figures
 from holdfast.comparison.labels import EntryName
 from holdfast.comparison.plan import Plan
+from holdfast.comparison.plan_schema import DataFacts
 from holdfast.comparison.stats import ACCURACY, paired, reach, spread, usual_targets, verdict
 from holdfast.comparison.stored_run import StoredRun, read_run
 from holdfast.comparison.study_schema import (
     ClassAccuracy,
     ClientCounts,
     Curves,
-    DataFacts,
     DivergedRun,
     DriftCurve,
     ExplodedRun,
@@ -189,6 +189,7 @@ def study_entry(
         curves=curves(runs, metric),
         drift=drift(runs),
         clients=client_figures(runs, metric.higher_is_better),
+        epsilon=max((e for e in row.figures("epsilon") if e is not None), default=None),
     )
 
 
@@ -198,7 +199,7 @@ def explosions(runs: Sequence[StoredRun]) -> list[ExplodedRun]:
     A run without a summary, or with one of an older version, is judged by its history alone.
     """
     rounds = {
-        run.seed: run.get("exploded_round") or exploded([line["train_loss"] for line in run.history])
+        run.seed: run.get("exploded_round") or exploded([line["train_loss"] for line in run.history if line["cohort"]])
         for run in runs
         if not run.why
     }

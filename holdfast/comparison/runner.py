@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
+from holdfast.comparison.plan_schema import PROCESS
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.pool_choice import make_pool
+from holdfast.comparison.run_batch import Batch
 from holdfast.comparison.stored_run import read_run
-from holdfast.comparison.study_schema import PROCESS
+from holdfast.comparison.together import batches
 from holdfast.core.errors import HoldfastError
 
 
@@ -21,6 +23,7 @@ def run_all(
     stop: Callable[[], bool] = lambda: False,
     light: bool = False,
     where: str = PROCESS,
+    together: bool | None = False,
 ) -> bool:
     """Run all tasks that are not done yet.
 
@@ -32,6 +35,7 @@ def run_all(
         stop: Asked after every round whether to stop.
         light: Delete the checkpoints of finished runs.
         where: The workers: processes of this machine, Ray or SLURM; see ``pool_choice``.
+        together: Whether runs that differ in nothing but their seeds and rates share steps; None: on a GPU.
 
     Returns:
         Whether every run is finished or diverged.
@@ -43,14 +47,40 @@ def run_all(
     try:
         if left and (where != PROCESS or (jobs > 1 and len(left) > 1)):
             return make_pool(where, min(jobs, len(left)), executor, light).run(left, watch, stop)
-        for task in left:
-            state, why = executor.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
-            watch.end(task, state, why)
-            if state == "stopped" or stop():
-                return task is left[-1] and state != "stopped"
-        return True
+        return run_here(batches(left, together), executor, watch, stop, light)
     finally:
         watch.close()
+
+
+def run_here(
+    waiting: list[list[PlannedRun]], executor: Executor, watch: Observer, stop: Callable[[], bool], light: bool
+) -> bool:
+    """Carry out runs in this process, one group after the other.
+
+    Args:
+        waiting: The runs; those of a group may share steps.
+        executor: Runs them.
+        watch: Observes every round and run.
+        stop: Asked after every round whether to stop.
+        light: Delete the checkpoints of finished runs.
+
+    Returns:
+        Whether every run is finished or diverged.
+    """
+    while waiting:
+        group, *waiting = waiting
+        if len(group) > 1:
+            outcome = Batch(group, executor, watch, stop, light).run()
+            waiting = [*([task] for task in outcome.alone), *([outcome.later] if outcome.later else []), *waiting]
+            stopped = outcome.stopped
+        else:
+            (task,) = group
+            state, why = executor.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
+            watch.end(task, state, why)
+            stopped = state == "stopped"
+        if stopped or stop():
+            return not waiting and not stopped
+    return True
 
 
 def refuse_damaged(tasks: Sequence[PlannedRun]) -> None:

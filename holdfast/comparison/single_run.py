@@ -10,10 +10,11 @@ from pathlib import Path
 
 from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.plan import flags, metric_facts, notable_settings, shown_defaults
+from holdfast.comparison.plan_schema import DataFacts
 from holdfast.comparison.result import EntryRuns, made, measured, study_entry, targets_of, with_engine
 from holdfast.comparison.stats import reach
 from holdfast.comparison.stored_run import StoredRun
-from holdfast.comparison.study_schema import ClientCounts, DataFacts, MetricFacts, Study
+from holdfast.comparison.study_schema import ClientCounts, MetricFacts, Study
 from holdfast.core.errors import HoldfastError
 from holdfast.core.shell_words import command_line
 from holdfast.core.typed_json import JsonMismatch, from_json

@@ -11,7 +11,8 @@ from holdfast.comparison.class_checks import checked_classes
 from holdfast.comparison.old_formats import PARTS_RENAMED, modern_keys, modern_plan, modern_study, renamed_folders
 from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.plan import ComparisonRequest, Plan, make_plan
-from holdfast.comparison.study_schema import FACTORY, FORMAT, DataFacts, StoredPlan, Study
+from holdfast.comparison.plan_schema import DataFacts, StoredPlan
+from holdfast.comparison.study_schema import FACTORY, FORMAT, Study
 from holdfast.comparison.table_texts import as_csv, latex, markdown
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import ASIDE, write_atomically

@@ -1,4 +1,4 @@
-"""What ``compare.json`` and ``plan.json`` hold. The fields of these records are the keys of the files.
+"""What ``compare.json`` holds. The fields of these records are the keys of the file.
 
 Lists over seeds follow ``Study.seeds``. A value is None where a run has none: it diverged, or is not finished.
 """
@@ -194,6 +194,15 @@ class NamedScore:
 
 
 @dataclass(frozen=True)
+class OverClients:
+    """Mean, worst tenth and variance over clients at the end of the runs."""
+
+    mean: Spread
+    worst_tenth: Spread
+    variance: Spread | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
 class ClientFigures:
     """Scores on clients' own test samples.
 
@@ -206,6 +215,7 @@ class ClientFigures:
         final_variance: The variance over clients at the end; None in files of an earlier version.
         clients: The clients of the first seed, the worst first; empty for large federations.
         scores: Their scores; of very large federations a selection from worst to best.
+        copies: The same figures of the clients' fine-tuned copies; None without copies.
     """
 
     rounds: list[int]
@@ -216,6 +226,12 @@ class ClientFigures:
     clients: list[NamedScore] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     final_variance: Spread | None = field(default=None, metadata=OMIT_NONE)
+    copies: OverClients | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def final(self) -> OverClients:
+        """The figures of the model at the end."""
+        return OverClients(self.final_mean, self.final_worst, self.final_variance)
 
 
 @dataclass(frozen=True)
@@ -266,6 +282,7 @@ class StudyEntry:
         personal: Accuracy of the clients' own copies, where they were tuned.
         by_class: Accuracy by class; None for a task without classes.
         clients: Scores on clients' own test samples, with ``--client-eval``.
+        epsilon: What the models reveal about a client, under differential privacy; the largest of all seeds.
         progress: Only while the comparison is not finished; never written to ``compare.json``.
     """
 
@@ -289,6 +306,7 @@ class StudyEntry:
     curves: Curves
     drift: dict[str, DriftCurve] = field(default_factory=dict)
     clients: ClientFigures | None = field(default=None, metadata=OMIT_NONE)
+    epsilon: float | None = field(default=None, metadata=OMIT_NONE)
     progress: EntryProgress | None = field(default=None, metadata=OMIT_NONE)
 
     @property
@@ -374,54 +392,3 @@ class Study:
     def goes_by(self) -> MetricFacts:
         """The metric."""
         return MetricFacts(self.metric, self.higher_is_better, self.percent, self.task)
-
-
-PROCESS = "process"  # the executor that is usual
-
-
-@dataclass(frozen=True)
-class ExecutionOptions:
-    """What may differ each time a comparison is resumed: scores to reach, parallel jobs, kept checkpoints, workers."""
-
-    targets: list[float] | None = None
-    jobs: int = 1
-    light: bool = False
-    executor: str = PROCESS
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """What a result says about the data and the metric.
-
-    Attributes:
-        classes: The names of the classes, or of what samples are counted by in other tasks.
-        counts: The samples per client and class of the first seed; None for large federations.
-        names: Those of the clients, if they have any.
-        measured: What everything goes by.
-    """
-
-    classes: list[str]
-    counts: list[list[int]] | None
-    names: list[str] | None = None
-    measured: MetricFacts = field(default_factory=MetricFacts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredPlan:
-    """``plan.json``: what makes a comparison this one and no other, and how it was last started."""
-
-    format: int = FORMAT
-    methods: list[str]
-    sweep: dict[str, list[Any]]
-    seeds: list[int]
-    settings: dict[str, Any]
-    how: ExecutionOptions = field(default_factory=ExecutionOptions)
-    own: dict[str, str] | None = None
-    classes: list[str]
-    counts: list[list[int]] | None
-    names: list[str] | None = field(default=None, metadata=OMIT_NONE)
-    measured: MetricFacts = field(default_factory=MetricFacts)
-
-    @property
-    def facts(self) -> DataFacts:
-        return DataFacts(self.classes, self.counts, self.names, self.measured)

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.comparison.client_spread import spread_rows
 from holdfast.comparison.score_text import NONE
 from holdfast.comparison.study_schema import Study, StudyEntry
 from holdfast.comparison.tables import NEVER, describe, from_python, notes, tables
@@ -89,10 +90,22 @@ def csv_row(study: Study, e: StudyEntry) -> dict[str, Any]:
     row |= {"seconds": e.seconds.mean, "bytes": e.bytes.mean}
     row |= {"kappa": e.kappa.mean, "rho": e.rho.mean} if e.kappa and e.rho else {}
     row |= {"metric": study.metric, "chosen_on": study.chosen_on}
+    row |= client_columns(study, e)
     if e.by_class is None:
         return row
     means = e.by_class.mean or [None] * len(study.classes)
     return row | {f"class_{c}": m for c, m in zip(study.classes, means, strict=True)}
+
+
+def client_columns(study: Study, e: StudyEntry) -> dict[str, float | None]:
+    """Return an entry's scores over clients, empty where it has none but another entry does."""
+    kinds = dict.fromkeys(whose for other in study.entries for whose, _ in spread_rows(other))
+    known, row = dict(spread_rows(e)), dict[str, float | None]()
+    for whose in kinds:
+        for name in ("mean", "worst_tenth", "variance"):
+            figure = getattr(known.get(whose), name, None)
+            row[f"{'copies' if whose else 'clients'}_{name}"] = figure.mean if figure else None
+    return row
 
 
 def latex(study: Study) -> str:

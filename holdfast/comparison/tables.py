@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast.comparison.client_spread import spread_tables
 from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.score_text import NONE, ScoreText
 from holdfast.comparison.stats import ACCURACY, leaders, same_mean
 from holdfast.comparison.study_schema import Study, StudyEntry, TargetCost
 from holdfast.comparison.sweep_edges import edges
+from holdfast.comparison.text_table import TextTable, label_of, percent_sign
 from holdfast.data.usual_split import GIVEN
 from holdfast.method.config import with_role
 from holdfast.method.config_text import setting_to_text
@@ -48,31 +49,15 @@ DESCRIBED = (*with_role("headline", "cohort"), "split_seed")  # settings describ
 MANY_FROM = 5  # differences from which ``MANY`` is worth a note
 
 
-@dataclass(frozen=True)
-class TextTable:
-    """A table of text.
-
-    Attributes:
-        title: Its heading.
-        head: The names of the columns; the first is the method.
-        rows: The cells.
-        spare: Columns to leave out where space is short, the first one first.
-    """
-
-    title: str
-    head: list[str]
-    rows: list[list[str]]
-    spare: tuple[str, ...] = ()
-
-
 def tables(study: Study) -> list[TextTable]:
     """Return the tables of the terminal, and accuracy by class."""
     return [*short_tables(study), *classes(study)]
 
 
 def short_tables(study: Study) -> list[TextTable]:
-    """Return scores and differences, other scores and cost, and cost to reach the targets, if there are any."""
-    return [scores(study), cost(study), *([targets(study)] if study.targets else [])]
+    """Return scores and differences, other scores and cost, and as far as there are such, the cost to reach the targets
+    and scores by client."""
+    return [scores(study), cost(study), *([targets(study)] if study.targets else []), *spread_tables(study)]
 
 
 def scores(study: Study) -> TextTable:
@@ -84,7 +69,7 @@ def scores(study: Study) -> TextTable:
     rows = []
     for e in study.entries:
         d = e.difference
-        row = [name(e), text.spread(e.scores.final)]
+        row = [label_of(e), text.spread(e.scores.final)]
         if e.diverged:
             row[1] = f"diverged ({len(e.diverged)} of {len(e.runs)} seeds)"
         row += [text.difference(d.mean), text.interval(d), p_value(d.p), e.verdict or NONE] if d else [NONE] * 4
@@ -95,10 +80,6 @@ def scores(study: Study) -> TextTable:
     return TextTable(title, head, rows, spare=("p", "compared with", "95% interval", "verdict"))
 
 
-def percent_sign(study: Study) -> str:
-    return " %" if study.percent else ""
-
-
 def direction(study: Study) -> str:
     """Say that lower scores are better, where they are."""
     return "" if study.higher_is_better else " (lower is better)"
@@ -106,7 +87,7 @@ def direction(study: Study) -> str:
 
 def targets(study: Study) -> TextTable:
     head = ["method", *(ScoreText(study.percent, sign="%").target(target) for target in study.targets)]
-    rows = [[name(e), *map(reached, e.targets)] for e in study.entries]
+    rows = [[label_of(e), *map(reached, e.targets)] for e in study.entries]
     title = f"Rounds, seconds and MB {until(study)} ({NEVER}: not within the run)"
     return TextTable(title, head, rows, spare=tuple(head[1:-1]))
 
@@ -126,7 +107,7 @@ def cost(study: Study) -> TextTable:
         megabytes = None if e.bytes.mean is None else e.bytes.mean / 1e6
         means = [e.seconds.mean, megabytes]
         means += [None if r is None else r.mean for r in (e.kappa, e.rho)] if ratios else []
-        rows.append([name(e), text.spread(e.scores.best), text.spread(e.scores.last5), *map(number, means)])
+        rows.append([label_of(e), text.spread(e.scores.best), text.spread(e.scores.last5), *map(number, means)])
     explained = [f"best {chosen(study)}"]
     explained += ["κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB"] if ratios else []
     last = f"last {last_scores(study)}{' (%)' * study.percent}"
@@ -151,7 +132,7 @@ def classes(study: Study, most: int = 20) -> list[TextTable]:
     for e in study.entries:
         mean = e.by_class.mean if e.by_class else None
         cells = [NONE] * len(study.classes) if mean is None else [percent_of(m) for m in mean]
-        rows.append([name(e), *cells])
+        rows.append([label_of(e), *cells])
     return [TextTable("Final accuracy by class, %", ["method", *study.classes], rows)]
 
 
@@ -282,11 +263,6 @@ def same_weights(study: Study) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ cells
-
-
-def name(entry: StudyEntry) -> str:
-    marks = [" (EXPLODED)"] * bool(entry.exploded) + [" (LEAK)"] * entry.leaks_test_data
-    return "".join([entry.label, *marks])
 
 
 def percent_of(value: float | None) -> str:

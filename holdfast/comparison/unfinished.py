@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.comparison.plan_schema import StoredPlan
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.result import collect
 from holdfast.comparison.stats import spread
 from holdfast.comparison.stored_run import read_started
 from holdfast.comparison.study_folder import StudyFolder
-from holdfast.comparison.study_schema import EntryProgress, StoredPlan, Study, StudyProgress
+from holdfast.comparison.study_schema import EntryProgress, Study, StudyProgress
 from holdfast.core.errors import HoldfastError
 
 DONE = ("finished", "diverged")

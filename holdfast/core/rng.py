@@ -23,7 +23,7 @@ START = 0x9E3779B9
 STRIDE = 0x9E3779B1 - (1 << 32)  # odd, modulo 2^32; negative, since compilers want constants that fit 32 bits
 
 # What a key is for: the first word after the seed, so that no two uses share numbers.
-COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER, EPOCHS, ATTACK = 1, 2, 3, 4, 5, 6, 7, 8, 9
+COHORT, ORDER, DROPOUT, NOISE, AUGMENT, PART, SERVER, EPOCHS, ATTACK, PRIVACY, SPEED = range(1, 12)
 
 LENT = threading.RLock()  # held by the thread that uses PyTorch's own generators, of which a process has one set
 
@@ -60,7 +60,8 @@ def key(*words: Word) -> Tensor:
     state: Word = START
     for word in words:
         low = word.to(torch.int64) & MASK if isinstance(word, Tensor) else word & MASK
-        state = mix((state * 0x85EBCA6B + low + 0x165667B1) & MASK)
+        before = state * 0x85EBCA6B + 0x165667B1
+        state = mix(((before & MASK if isinstance(before, int) else before) + low) & MASK)
     return state if isinstance(state, Tensor) else torch.tensor(state, dtype=torch.int64)
 
 
@@ -92,3 +93,18 @@ def normal(k: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype = torch.fl
     a = uniform(key(k, 1), shape, dtype)
     b = uniform(key(k, 2), shape, dtype)
     return torch.sqrt(-2.0 * torch.log1p(-a)) * torch.cos(2.0 * math.pi * b)
+
+
+def gaussian(k: Tensor, shape: tuple[int, ...] = ()) -> Tensor:
+    """Return standard normal numbers in float64, from 53 random bits each, so that their tails are not cut short."""
+    count = math.prod(shape)
+    index = torch.arange(count, device=k.device).reshape(shape)
+    stride = (k & 0) + STRIDE
+
+    def bits(word: int) -> Tensor:
+        return torch.as_tensor(mix((key(k, word) + index * stride) & MASK))
+
+    def unit(first: int) -> Tensor:
+        return ((bits(first) >> 5) * (1 << 26) + (bits(first + 1) >> 6)).to(torch.float64) * 2.0**-53
+
+    return torch.sqrt(-2.0 * torch.log1p(-unit(1))) * torch.cos(2.0 * math.pi * unit(3))

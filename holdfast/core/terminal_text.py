@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from holdfast.core.shell_words import continued
 
@@ -26,6 +27,11 @@ def wrapped(text: str, width: int) -> str:
     runs/balanced-accuracy
     """
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def for_stream(text: str, stream: TextIO) -> str:
+    """Return a sentence as it is printed without a console: wrapped between words in a terminal, whole elsewhere."""
+    return wrapped(text, shutil.get_terminal_size().columns) if stream.isatty() else text
 
 
 def say_command(console: Console, text: str, command: str) -> None:

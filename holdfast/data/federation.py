@@ -114,6 +114,16 @@ class Federation:
         """The names of these groups."""
         return self.strata_of(self.data.y)[1] or self.data.classes
 
+    def counts(self) -> np.ndarray:
+        """Return how many training samples of each class, or group of targets, every client holds, [clients, classes].
+
+        >>> import holdfast
+        >>> holdfast.federate(holdfast.load("digits"), "shards(2)", clients=20).counts().shape
+        (20, 10)
+        """
+        self.need_all_clients("a table of all clients")
+        return self.deal.counts(self.strata, len(self.strata_names))
+
     def strata_of(self, y: Tensor) -> tuple[np.ndarray, tuple[str, ...] | None]:
         """Group samples by their targets, as the task does; groups that depend on all samples are one on demand."""
         if self.on_demand is not None and not self.data.task.has_classes:
@@ -304,13 +314,23 @@ class Federation:
 
     def _whole(self, index: Tensor, sigma: Tensor) -> Tensor:
         """Return the samples with their client's feature noise, normalised and in their full size."""
-        x = self.scaled(self.data.x[index])
+        x = self.stored(index).to(self.dtype)  # a copy, which may be overwritten
+        if self.data.x.dtype == torch.uint8:
+            x.div_(255)
         if self.deal.noise is not None:
             noise = self.deal.noise
             spread = sigma.to(x.dtype).reshape(sigma.shape + (1,) * (index.dim() - sigma.dim())).expand(index.shape)
             number = index if self.numbers is None else self.numbers[index]
             x = perturb(x, number, spread, noise.mean, noise.share, self.seed)
-        return self.normalised(x)
+        if not self.data.mean:
+            return x
+        mean, std = self.moments
+        return x.sub_(mean).div_(std)
+
+    def stored(self, index: Tensor) -> Tensor:
+        """Return a copy of samples as they are stored; selecting whole rows is many times faster than indexing."""
+        rows = torch.index_select(self.data.x, 0, index.reshape(-1))
+        return rows.reshape(*index.shape, *rows.shape[1:])
 
     def batch(self, index: Tensor, sigma: Tensor, key: Tensor | None) -> tuple[Any, Tensor]:
         """Return a batch like ``samples``, with its images augmented if there is a key.

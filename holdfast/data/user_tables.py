@@ -163,7 +163,7 @@ def _test(table: Table, test: str | Path | None, separator: str | None = None) -
     path = Path(test).expanduser()
     if not path.is_file():
         raise HoldfastError(
-            f"test is {str(test)!r}, which is neither a column of {table.where} nor a file: name one of both"
+            f"test is {str(test)!r}, which is neither a column of {table.where} nor a file: name one or the other"
         )
     return read_table(path, separator)
 

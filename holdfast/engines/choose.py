@@ -10,9 +10,9 @@ import torch
 
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.engines.batching_trial import obstacle
-from holdfast.engines.cuda_graph import CohortShape
 from holdfast.engines.local_training import LocalTraining
 from holdfast.engines.loop import Loop
+from holdfast.engines.row_step import CohortShape
 from holdfast.engines.vector import Vector
 from holdfast.models.net import Net
 
@@ -66,11 +66,11 @@ def products(asked: str, device: str) -> bool:
     return asked == "product" or (asked == "auto" and device == "cuda")
 
 
-def workers(asked: int | None, convolutional: bool, device: str, cohort: int) -> int:
-    """Return how many clients the loop engine trains in parallel: several only where convolutions keep a core busy."""
+def workers(asked: int | None, busy: bool, device: str, cohort: int) -> int:
+    """Return how many clients, or groups of them, may train in parallel: several only if each keeps a core ``busy``."""
     if asked is not None:
         return asked
-    return min(torch.get_num_threads(), cohort) if convolutional and device == "cpu" else 1
+    return min(torch.get_num_threads(), cohort) if busy and device == "cpu" else 1
 
 
 def compiles(asked: bool | None, device: str, steps: int) -> bool:
@@ -94,11 +94,11 @@ def build(
         name: ``loop`` or ``vector``.
         training: The local training under a method.
         slice: The most clients that the vector engine trains at a time.
-        workers: The clients that the loop engine trains in parallel.
-        shape: The shape of all cohorts, which lets the vector engine trace its step.
+        workers: The clients that the loop engine trains in parallel, or the groups of dense clients.
+        shape: The shape of all clients, which lets the vector engine trace its step.
         compiled: Whether the vector engine compiles its step.
 
     Returns:
         The engine.
     """
-    return Loop(training, workers) if name == "loop" else Vector(training, slice, shape, compiled)
+    return Loop(training, workers) if name == "loop" else Vector(training, slice, shape, compiled, workers)

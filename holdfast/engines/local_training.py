@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 
 from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
+from holdfast.core.gaussian_noise import Noise, keyed
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
@@ -65,11 +66,12 @@ class ClientInfo(NamedTuple):
 
 
 class ClientTask(NamedTuple):
-    """Everything that a client trains with, apart from its batches; the last two may have a client axis."""
+    """Everything that a client trains with, apart from its batches; info and state may have a client axis."""
 
     broadcast: Broadcast
     info: ClientInfo
     state: PerPart  # what the parts keep at the client
+    seed: Tensor | None = None  # of the client's run, where rows of several runs are trained together
 
 
 CLIENT_AXES = ClientTask(None, 0, 0)  # type: ignore[arg-type]  # which of its fields have a client axis, for vmap
@@ -101,6 +103,7 @@ class LocalTraining:
         # Whether a step calls no part at all.
         self.plain = self.own_gradient and self.gradient_unseen and not (self.lr_part or self.by_hook["teachers"])
         self.training_pass: TrainingPass = Net.training_pass
+        self.noise: Noise | None = None  # what protects clients; None: noise that follows from the seed
         self.at_client = bool(net.kept_at_clients())
         self.averages = net.carries and not self.at_client and not trip  # a further trip sends no statistics
         self.ends = bool(self.by_hook["end"] or self.by_hook["send"]) or self.averages or self.at_client
@@ -169,7 +172,7 @@ class LocalTraining:
         c.eta = lr if c.rate is None else lr * c.rate
         c.weight = self._weight(view, c)
         c.teacher = self._teachers(view, task, batch)
-        objective = self._objective(view, c, batch)
+        objective = self._objective(view, c, batch, self._seed(task))
         kept = dict(scratch)
         if self.totals:
             kept[TOTAL] = {"weight": scratch[TOTAL]["weight"] + c.weight}
@@ -272,28 +275,41 @@ class LocalTraining:
             total = total + batch.mask.sum() * g
         return total / info.n
 
-    def augment_key(self, broadcast: Broadcast, client: Tensor, k: Tensor) -> Tensor | None:
-        """Return the key of a batch's augmentation, or None if the data is not augmented."""
+    def augment_key(self, broadcast: Broadcast, client: Tensor, k: Tensor, seed: Tensor | None = None) -> Tensor | None:
+        """Return the key of a batch's augmentation, or None if the data is not augmented.
+
+        Args:
+            broadcast: What the server sends.
+            client: The client's number.
+            k: The number of the step.
+            seed: The seed of the client's run, if it may be another than this one.
+
+        Returns:
+            The key.
+        """
         if not self.federation.augment:
             return None
-        return rng.key(self.seed, rng.AUGMENT, broadcast.round, self.trip, client, k)
+        return rng.key(self.seed if seed is None else seed, rng.AUGMENT, broadcast.round, self.trip, client, k)
 
     def _stats(self, task: ClientTask) -> Tensors:
         """Return the running statistics with which the client starts; empty if the network keeps its own."""
         own = task.state.get(STATISTICS, task.broadcast.stats)
         return {name: own[name] for name in self.net.stats} if own else {}
 
+    def _seed(self, task: ClientTask) -> rng.Word:
+        return self.seed if task.seed is None else task.seed
+
     def _client(self, task: ClientTask, scratch: PerPart | None = None) -> Client:
         sent, info = task.broadcast, task.info
         stats = (scratch or {}).get(STATISTICS) or self._stats(task)
 
         def key() -> Tensor:
-            return rng.key(self.seed, rng.PART, sent.round, self.trip, info.id, c.k)
+            return rng.key(self._seed(task), rng.PART, sent.round, self.trip, info.id, c.k)
 
         c = Client(
             net=self.net.with_stats(stats), w0=self.start(task), lr=sent.lr, round=sent.round, id=info.id, n=info.n,
             counts=info.counts, S=info.S, K=info.K, epochs=self.epochs, rated=self.rated,
-            optimised=self.optimiser is not None, key=key,
+            optimised=self.optimiser is not None, key=key, noise=self.noise or keyed(key),
             samples=lambda: self._chunks(info), public=lambda: self.federation.public_batches(CHUNK),
         )  # fmt: skip
         return c
@@ -336,6 +352,8 @@ class LocalTraining:
             for name, w in part.teachers(view(part)).items():
                 if vectors.setdefault(name, w) is not w:
                     raise HoldfastError(f"{part.name} and another part use the teacher name {name!r}: rename one")
+        if not vectors:
+            return {}
         net = self.net.with_stats(self._stats(task))
         with torch.no_grad():
             return {name: net(w, batch.x) for name, w in vectors.items()}
@@ -344,12 +362,12 @@ class LocalTraining:
         """Return the objective of step ``k`` where no part changes it (``own_gradient``)."""
         c = self._client(task)
         c.k = k
-        return self._objective(lambda part: c, c, batch)
+        return self._objective(lambda part: c, c, batch, self._seed(task))
 
-    def _objective(self, view: Callable[[Part], Client], c: Client, batch: Batch) -> Objective:
+    def _objective(self, view: Callable[[Part], Client], c: Client, batch: Batch, seed: rng.Word) -> Objective:
         key = None
         if self.net.dropout or self.net.random:
-            key = rng.key(self.seed, rng.DROPOUT, c.round, self.trip, c.id, c.k)
+            key = rng.key(seed, rng.DROPOUT, c.round, self.trip, c.id, c.k)
         penalties = [(part, view(part)) for part in self.by_hook["penalty"]]
         padding = batch.mask if batch.padded else None
 

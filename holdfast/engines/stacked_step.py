@@ -6,13 +6,19 @@ with it runs under ``vmap``; if no part takes part in the step, nothing does.
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.batch import StackedBatch
+from holdfast.engines.chain_pass import ChainPass
+from holdfast.engines.lifted_step import LiftedStep, NotVectorAlgebra
 from holdfast.engines.local_training import CLIENT_AXES, BatchResult, ClientTask, LocalTraining, Objective
+from holdfast.models.dense_chain import find_chain
 from holdfast.models.row_by_row import works_row_by_row
 from holdfast.models.stacked_dense import StackedDense
 
@@ -35,6 +41,9 @@ class StackedStep:
     def __init__(self, training: LocalTraining) -> None:
         self.training = training
         self.stacked = training.with_pass(StackedDense(training.net).training_pass)
+        self.chain = find_chain(training.net, training.federation.example())
+        self.by_hand = None if self.chain is None else ChainPass(training, self.chain)
+        self.lifted, self.one_at_a_time = LiftedStep(training), threading.Lock()
         self._after = vmap(self._with_gradient, in_dims=(0, 0, *STEP_AXES))
 
     def __call__(
@@ -60,9 +69,20 @@ class StackedStep:
         batch = StackedBatch(x, y, mask, task=data.data.task, weight=data.weight)
         if self.training.plain:
             return self.stacked.step(self.differentiate, task, scratch, w, batch, k, epoch, descend=self.descend)
-        g, result = self.differentiate(self.stacked.own_objective(task, batch, k), w)
-        moved: tuple[Tensor, PerPart, Tensor] = self._after(g, result.loss, task, scratch, w, x, y, mask, k, epoch)
-        return moved
+        if self.by_hand is not None:
+            g, loss = self.by_hand.gradient(w, x, y, mask)
+        else:
+            g, (loss, _) = self.differentiate(self.stacked.own_objective(task, batch, k), w)
+        if self.lifted.possible:
+            with suppress(NotVectorAlgebra):
+                return self.lifted(task, scratch, w, g, loss, batch, k, epoch)
+        with self.one_at_a_time:
+            moved: tuple[Tensor, PerPart, Tensor] = self._after(g, loss, task, scratch, w, x, y, mask, k, epoch)
+            return moved
+
+    def parallel(self) -> bool:
+        """Tell whether several threads may take steps of different clients: if none of them runs the module."""
+        return self.by_hand is not None and self.lifted.proven
 
     def differentiate(self, objective: Objective, w: Tensor, rate: Tensor | None = None) -> tuple[Tensor, BatchResult]:
         """Return every client's gradient, [clients, P]."""

@@ -8,28 +8,19 @@ trained in slices, with the same result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.engines.allocator import keep_freed_memory
+from holdfast.engines.chain_steps import ChainSteps
 from holdfast.engines.cohort import Cohort, CohortUpdate, join
-from holdfast.engines.cuda_graph import (
-    CapturedStep,
-    CohortShape,
-    StepInputs,
-    StepState,
-    copied,
-    shape_of,
-    step_inputs,
-    where_rows,
-    with_idle_rows,
-)
+from holdfast.engines.eager_steps import EagerSteps, EpochState
 from holdfast.engines.local_training import (
     CLIENT_AXES,
     BatchResult,
@@ -38,20 +29,13 @@ from holdfast.engines.local_training import (
     ClientTask,
     LocalTraining,
     Objective,
-    write_back,
 )
+from holdfast.engines.row_pool import RowPool, Rows, waiting
+from holdfast.engines.row_step import ROW_AXES, CohortShape, RowStep, StepInputs, StepState
 from holdfast.engines.slice_width import clients_that_fit
 from holdfast.engines.stacked_step import STEP_AXES, StackedStep, can_stack
+from holdfast.engines.thread_groups import ThreadGroups
 from holdfast.method.part import Part
-
-
-class EpochState(NamedTuple):
-    """What an epoch changes. Rows are clients."""
-
-    w: Tensor  # [C, P]
-    scratch: PerPart
-    loss: Tensor  # [C] summed over the steps
-    k: Tensor  # [C] steps taken
 
 
 class Vector:
@@ -60,8 +44,9 @@ class Vector:
     Args:
         training: The local training under a method.
         slice: The most clients to train at a time; None: as many as fit in memory.
-        shape: The shape that all cohorts fit into, if steps are to be traced; None: they are not.
+        shape: The shape that all clients fit into, if steps are to be traced; None: they are not.
         compiled: Whether to compile traced steps.
+        workers: How many groups of dense clients train at the same time, if their steps are not traced.
     """
 
     name = "vector"
@@ -72,12 +57,12 @@ class Vector:
         slice: int | None = None,
         shape: CohortShape | None = None,
         compiled: bool = False,
+        workers: int = 1,
     ) -> None:
         self.stacked = shape is None and can_stack(training)
         if self.stacked:
             keep_freed_memory()
         self.training, self.slice, self.shape, self.compiled = training, slice, shape, compiled
-        self.captured: dict[tuple[object, ...], CapturedStep] = {}
         # Under vmap even a hook that no part fills costs half a millisecond.
         self._begin = vmap(training.begin, in_dims=(CLIENT_AXES,)) if training.begins else lambda *_: {}
         self._epoch = vmap(training.epoch, in_dims=(CLIENT_AXES, 0, 0, None))
@@ -85,7 +70,11 @@ class Vector:
         self._gradient = vmap(partial(training.full_gradient, differentiate), in_dims=(None, 0, None))
         self._start = vmap(training.start, in_dims=(CLIENT_AXES,))
         vmapped = vmap(self._one_step, in_dims=STEP_AXES)
-        self._step: Callable[..., tuple[Tensor, PerPart, Tensor]] = StackedStep(training) if self.stacked else vmapped
+        stacked = StackedStep(training) if self.stacked else None
+        self._step: Callable[..., tuple[Tensor, PerPart, Tensor]] = stacked or vmapped
+        self._steps = steps_of(training, self._step, ThreadGroups(workers if self.stacked else 1))
+        most = 1 if shape is None else min(shape.rows, self.width(shape.batch))
+        self.rows: Rows | None = None if shape is None else RowPool(most, self.traced_step)
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
@@ -94,7 +83,7 @@ class Vector:
         if not sorted_already:
             cohort = cohort.pick(order)
         width = self.width(cohort.plan.index.shape[-1])
-        train = self._train if self.shape is None else self._train_traced
+        train = self._train if self.rows is None else self._train_in_rows
         slices = [train(broadcast, cohort.rows(i, min(i + width, cohort.size))) for i in range(0, cohort.size, width)]
         update = join(slices)
         if sorted_already:
@@ -103,9 +92,7 @@ class Vector:
 
     def width(self, batch: int) -> int:
         """Return the most clients to train at a time with batches of this size."""
-        if self.shape is None:
-            return self.slice or clients_that_fit(self.training, batch)
-        return min(self.slice or clients_that_fit(self.training, self.shape.batch), self.shape.rows)
+        return self.slice or clients_that_fit(self.training, batch if self.shape is None else self.shape.batch)
 
     def gradients(self, cohort: Cohort, at: Tensor, stats: Tensors) -> Tensor:
         """Return every client's full gradient at one model with its running statistics, [C, P]."""
@@ -137,52 +124,49 @@ class Vector:
 
     def _train_epoch(self, broadcast: Broadcast, cohort: Cohort, state: EpochState, e: int) -> EpochState:
         """Train clients for one epoch; all of them take part in it. The state is overwritten."""
-        info, plan = cohort.info, cohort.plan
-        w, scratch, total, k = state
-        epoch = torch.tensor(e, device=w.device)
-        scratch = tree_map(torch.clone, self._epoch(ClientTask(broadcast, info, cohort.states), scratch, w, epoch))
-        last = None
-        for s in range(max(plan.steps)):
-            busy = sum(steps > s for steps in plan.steps)
-            if busy != last:
-                active = ClientTask(broadcast, *tree_map(lambda t, b=busy: t[:b], (info, cohort.states)))
-                here = w[:busy], tree_map(lambda t, b=busy: t[:b], scratch)
-                buffers, last = tree_flatten(here)[0], busy
-            k[:busy] += 1
-            index, mask = plan.index[:busy, e, s], plan.mask[:busy, e, s]
-            key = self.training.augment_key(broadcast, active.info.id, k[:busy])
-            x, y = self.training.federation.batch(index, active.info.sigma, key)
-            *moved, loss = self._step(active, here[1], here[0], x, y, mask, k[:busy], epoch)
-            write_back(buffers, tree_flatten(moved)[0])
-            total[:busy] += loss
-        return EpochState(w, scratch, total, k)
+        epoch = torch.tensor(e, device=state.w.device)
+        if self.training.by_hook["epoch"]:
+            task = ClientTask(broadcast, cohort.info, cohort.states)
+            scratch = self._epoch(task, state.scratch, state.w, epoch)
+            state = state._replace(scratch=tree_map(torch.clone, scratch))
+        self._steps.take(broadcast, cohort, state, epoch)
+        return state
 
-    def _train_traced(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
-        """Do the same with every step a repetition of one traced step; clients that are done stay idle."""
+    def _train_in_rows(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
+        """Do the same with every step a repetition of one traced step, in whose rows the clients take turns."""
         assert self.shape is not None
-        size, info = cohort.size, cohort.info
-        cohort = with_idle_rows(cohort, self._width(size))
-        task = ClientTask(broadcast, cohort.info, cohort.states)
+        assert self.rows is not None
+        info, task = cohort.info, ClientTask(broadcast, cohort.info, cohort.states)
         w = self._starts(task, cohort)
         zero = torch.zeros(cohort.size, dtype=w.dtype, device=w.device)
-        inputs = step_inputs(broadcast, cohort, self.shape)
-        state = StepState(w, self._begin(task), zero, zero.long(), inputs.most * 0)
-        epochs, steps = cohort.plan.epochs, max(cohort.plan.steps)
-        if not self.training.by_hook["epoch"]:
-            epochs, steps = 1, steps * epochs
-        for e in range(epochs):
-            if self.training.by_hook["epoch"]:
-                epoch = torch.full_like(inputs.most, e)
-                scratch = self._epoch(task, state.scratch, state.w, epoch)
-                if len(cohort.plan.training_in(e)) < size:
-                    training = torch.tensor(cohort.plan.passes, device=w.device) > e
-                    scratch = where_rows(training, scratch, state.scratch)
-                state = state._replace(scratch=scratch)
-            state = self._captured(inputs, state).steps(inputs, state, steps)
-        deltas, *rest = self._end(task, state.scratch, state.w)
-        uploads, states = copied(tree_map(lambda t: t[:size], rest))
-        loss = (state.loss / state.k.clamp(min=1))[:size]
-        return CohortUpdate(info.id, info.n, info.K, deltas[:size], uploads, states, loss)
+        state = StepState(w, self._begin(task), zero, zero.long())
+        start_epoch = None
+        if self.training.by_hook["epoch"]:
+            state = state._replace(scratch=self._epoch(task, state.scratch, w, torch.zeros_like(state.k[0])))
+            start_epoch = partial(self._start_epoch, broadcast, cohort)
+        trainees = waiting(broadcast, cohort, self.training.seed, self.shape, state, start_epoch)
+        self.rows.train([trainees])
+        state = trainees.state
+        deltas, uploads, states = self._end(task, state.scratch, state.w)
+        return CohortUpdate(info.id, info.n, info.K, deltas, uploads, states, state.loss / state.k.clamp(min=1))
+
+    def _start_epoch(
+        self, broadcast: Broadcast, cohort: Cohort, state: StepState, clients: list[int], epoch: int
+    ) -> None:
+        """Start an epoch of some clients; their scratch is overwritten."""
+        at = torch.tensor(clients, device=state.k.device)
+        info, states, w, scratch = tree_map(lambda t: t[at], (cohort.info, cohort.states, state.w, state.scratch))
+        new = self._epoch(ClientTask(broadcast, info, states), scratch, w, torch.full_like(state.k[0], epoch))
+        tree_map(lambda old, some: old.index_copy_(0, at, some), state.scratch, new)
+
+    def share(self, rows: Rows, slots: int) -> None:
+        """Train in rows that several runs share, in which a client may take up to ``slots`` steps."""
+        assert self.shape is not None
+        self.rows, self.shape = rows, replace(self.shape, rows=rows.width, slots=slots)
+
+    def traced_step(self, inputs: StepInputs, state: StepState) -> RowStep:
+        """Trace the local step for rows like these."""
+        return RowStep(self.training, vmap(self._one_step, in_dims=ROW_AXES), inputs, state, self.compiled)
 
     def _starts(self, task: ClientTask, cohort: Cohort) -> Tensor:
         """Return the model from which each client starts, [C, P]."""
@@ -191,25 +175,6 @@ class Vector:
         shared = task.broadcast.w0.expand(cohort.size, -1)
         return self._start(task) if len(self.training.net.kept) else shared
 
-    def _width(self, size: int) -> int:
-        """Return the rows of the step that trains ``size`` clients: the full width, or half of it if they fit.
-
-        Each width is traced separately. With two of them, the remainder of a cohort whose size varies does not take a
-        step that is mostly idle.
-        """
-        assert self.shape is not None
-        full = self.width(self.shape.batch)
-        half = -(-full // 2)
-        return half if size <= half else full
-
-    def _captured(self, inputs: StepInputs, state: StepState) -> CapturedStep:
-        assert self.shape is not None
-        shape = shape_of(inputs, state)
-        if shape not in self.captured:
-            ragged = self.shape.ragged
-            self.captured[shape] = CapturedStep(self.training, self._step, inputs, state, ragged, self.compiled)
-        return self.captured[shape]
-
     def _one_step(
         self, task: ClientTask, scratch: PerPart, w: Tensor, x: Tensor, y: Tensor, mask: Tensor, k: Tensor,
         epoch: Tensor,
@@ -217,6 +182,17 @@ class Vector:
         return self.training.step(
             differentiate, task, scratch, w, self.training.federation.as_batch(x, y, mask), k, epoch
         )
+
+
+def steps_of(
+    training: LocalTraining, step: Callable[..., tuple[Tensor, PerPart, Tensor]], groups: ThreadGroups
+) -> ChainSteps | EagerSteps:
+    """Return how the steps of an epoch are taken if they are not traced."""
+    if not isinstance(step, StackedStep):
+        return EagerSteps(training, step, groups, lambda: False)
+    if training.plain and step.chain is not None:
+        return ChainSteps(training, step.chain, groups)
+    return EagerSteps(training, step, groups, step.parallel)
 
 
 def plain_end(task: ClientTask, scratch: PerPart, w: Tensor) -> tuple[Tensor, PerPart, PerPart]:

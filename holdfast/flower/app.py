@@ -134,6 +134,7 @@ def _handler(
         started = time.perf_counter()
         with arithmetic(config.precision):
             node = make_node(config, options, tuple(sorted(context.node_config.items())), folder)
+            node.secret = settings is None
             node.started = max(started, node.data_ready)
             return method(node, message, context)
 
@@ -357,7 +358,7 @@ def serve(
         values = {k: v for k, v in values.items() if k not in with_role("federation") or k == "seed"}
 
     def coordinate(setup: RunSetup) -> AbstractContextManager[Trainer]:
-        return nullcontext(Coordinator(setup, grid, deployment))
+        return nullcontext(Coordinator(setup, grid, deployment, secret=True))
 
     given: Any = values.pop("model", None)
     if model is not None:  # the run is named after what a factory without arguments makes

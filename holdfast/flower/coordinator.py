@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.gaussian_noise import from_system
 from holdfast.core.tensors import PerPart, Tensors, flatten, stack, unflatten
 from holdfast.data.prepare import channelled
 from holdfast.data.scales import INPUTS, Scales, known_scales, missing_scales, with_scales
@@ -45,10 +46,12 @@ from holdfast.flower.settings import DeploymentSettings
 from holdfast.flower.sum_arrays import SCALES, combined_scales, refuse_impossible_sums, scales_record, sum_spec
 from holdfast.flower.transport import Transport
 from holdfast.flower.upload_shapes import UploadShapes
+from holdfast.method.config import Config
 from holdfast.method.part import Part
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.checkpoint import COORDINATOR
 from holdfast.runs.setup import RunSetup
+from holdfast.training.client_sampling import draw
 from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score
@@ -76,13 +79,14 @@ class Coordinator(Trainer):
 
     clients: StateRounds
 
-    def __init__(self, setup: RunSetup, grid: Grid, settings: DeploymentSettings) -> None:
+    def __init__(self, setup: RunSetup, grid: Grid, settings: DeploymentSettings, secret: bool = False) -> None:
         """Prepare the rounds.
 
         Args:
             setup: The run.
             grid: Flower's access to the nodes.
             settings: How to deal with nodes that fail.
+            secret: Whether what protects clients must not follow from the seed, which the nodes know.
         """
         config, method, net = setup.config, setup.method, setup.net
         settings.check(config)
@@ -95,6 +99,10 @@ class Coordinator(Trainer):
         federation = setup.federation.only((), server=True)
         super().__init__(config, method, federation, net, setup.metric)
         self.engine_name, self.engine_reason = "flower", "Flower's nodes train the clients"
+        self.secret = secret and self.privacy is not None
+        if self.secret:
+            self.noise = from_system
+            refuse_repeated_rounds(config)
         self.settings, self.transport = settings, Transport(grid, settings.timeout)
         self.clients, self.occupied = StateRounds(method, net), np.arange(federation.clients)
         self.upload_shapes = UploadShapes(config, method, federation, net)
@@ -106,6 +114,13 @@ class Coordinator(Trainer):
         self._checkpointed: dict[int, int] = {}  # the round of each client's state in the last checkpoint
         self._trip_of: dict[int, int] = {}  # which trip's delta counts, for each client of the round
         self._lost_states: set[int] = set()
+
+    def draw(self, t: int) -> np.ndarray:
+        if not self.secret:
+            return super().draw(t)
+        return draw(
+            self.config, self.drawable(), t, again=False, generator=np.random.default_rng(secrets.randbits(128))
+        )
 
     def drawable(self) -> np.ndarray:
         self.started = time.perf_counter()
@@ -148,6 +163,10 @@ class Coordinator(Trainer):
         replies = self.sender.request(request, clients, min(self.settings.min_clients, len(clients)))
         self._lost_states |= {i for i, reply in replies.items() if reply.lost_state}
         return self._update(int(broadcast.round), replies)
+
+    def nobody(self, broadcast: Broadcast) -> CohortUpdate:
+        uploads = tree_map(lambda t: t.new_zeros(0, *t.shape), self.upload_shapes.train(broadcast))
+        return replace(self._update(int(broadcast.round), {}), uploads=uploads)
 
     def train_again(
         self, number: int, broadcast: Broadcast, ids: np.ndarray, state: PerPart, deltas: Tensor
@@ -284,3 +303,12 @@ class Coordinator(Trainer):
         """Return what every client must send after training."""
         tensors: Tensors = {f"uploads/{name}": t for name, t in flatten(uploads).items()}
         return spec_of({"delta": self.net.shared(broadcast.w0), "loss": broadcast.lr} | tensors)
+
+
+def refuse_repeated_rounds(config: Config) -> None:
+    """Refuse checkpoints after which rounds could be played twice: both times would count."""
+    if config.checkpoint_every > 1:
+        raise HoldfastError(
+            "dp needs a checkpoint after every round of a deployment, since a round that is played again reveals more: "
+            "leave out --checkpoint-every"
+        )

@@ -18,6 +18,7 @@ from flwr.app import ArrayRecord, Context, Message
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from holdfast.core.gaussian_noise import from_system
 from holdfast.core.tensors import PerPart, Tensors, flatten, unflatten
 from holdfast.data.scales import INPUTS, TARGETS, Scales, sums_of, with_scales
 from holdfast.engines.cohort import CohortUpdate
@@ -74,6 +75,7 @@ class Node:
         self.federation, self.clients, self.folder = setup.federation, clients, states
         self.read, self.scales = setup.federation, Scales()  # the samples as they were read
         self.data_ready, self.started, self.metric = data_ready, 0.0, setup.metric
+        self.secret = False  # whether noise that protects clients must not follow from the seed, which the server knows
         self._training = 0.0  # seconds of the current request spent on training
 
     # -- the requests ------------------------------------------------------------------------------------------
@@ -220,6 +222,7 @@ class Node:
             federation = federation.with_public(public["x"].to(self.net.device), y.to(self.net.device))
         simulation = Simulation(self.config, self.method, federation, self.net, self.metric)
         simulation.server.w, simulation.prefetcher = broadcast.w0, None  # the server draws the cohort
+        simulation.engines[0].training.noise = from_system if self.secret else None
         if broadcast.stats:
             simulation.server.states[STATISTICS] = broadcast.stats
         return simulation

@@ -75,10 +75,10 @@ def composition(method: Method) -> Composition:
 
 def _uploads(method: Method) -> list[Upload]:
     readers = method.row_readers
-    alone = [p for p in readers if not p.sends]  # they look at the deltas
+    alone = [p for p in readers if not p.sending]  # they look at the deltas
     found = [Upload("", DELTA, "local minus global model", "one by one" if alone else "mean")]
     for part in method.parts:
-        for name, what in part.sends.items() if any(map(part.fills, UPLOADING)) else ():
+        for name, what in part.sending.items() if any(map(part.fills, UPLOADING)) else ():
             enters = "one by one" if part in readers else (part.linear or {}).get(name, "mean")
             found.append(Upload(part.name, name, what, enters))
     return found

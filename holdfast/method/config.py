@@ -132,6 +132,15 @@ class Config(Named):
         "clients that lie, to see what a method withstands: sign_flip(0.2), label_flip(0.2), ... (see docs/robust.md)",
         roles=("simulation",),
     )
+    epsilon: float | None = param(
+        None,
+        "with dp: the most that the models of all rounds may reveal about a client; its noise follows from it",
+        above=0,
+        roles=("extends", "headline"),
+    )
+    delta: float = param(
+        1e-5, "with dp: the probability with which epsilon need not hold", above=0, below=1, roles=("setup",)
+    )
     rounds: int = param(30, "number of rounds", low=1, roles=("extends", "headline"))
     seed: int = param(
         0,
@@ -243,9 +252,15 @@ class Config(Named):
         low=1,
         roles=("place",),
     )
+    rows: int | None = param(
+        None,
+        "clients in one compiled or captured step, which take turns; default: follows from their numbers of steps",
+        low=1,
+        roles=("place", "free", "decided"),
+    )
     workers: int | None = param(
         None,
-        "clients that the loop engine trains in parallel; default: one per core for convolutions on a CPU",
+        "clients to train in parallel on a CPU (of dense models: groups of them); default: one per busy core",
         low=1,
         roles=("place", "free"),
     )
@@ -279,7 +294,13 @@ class Config(Named):
         roles=("place", "free", "recorded"),
         not_swept="the data decides it",
     )
-
+    noise_multiplier: float | None = param(
+        None,
+        "the noise that epsilon needs, as it was found when the run started",
+        low=0,
+        roles=("recorded",),
+        not_swept="it is recorded",
+    )
     ran_on: str | None = param(
         None,
         "the device on which the run was last started or resumed, as its machine names it: cpu, cuda:0, ...",

@@ -12,14 +12,15 @@ SGD = "sgd"  # the local optimiser without a part
 
 
 def with_flag_parts(method: Method, config: Config) -> Method:
-    """Return the method with the parts that the config's flags add to it."""
+    """Return the method with the parts that the config's flags add to it, each with what the config decides for it."""
     known = parts()
     for setting, name in FLAG_PARTS.items():
         value = getattr(config, setting)
         if value:
             method = method + known[name](value)  # type: ignore[call-arg]
     optimiser = None if config.optimizer is None else local_optimiser(config.optimizer)
-    return method if optimiser is None else method + optimiser
+    method = method if optimiser is None else method + optimiser
+    return Method(tuple(part.settled(config) for part in method.parts))
 
 
 def local_optimiser(text: str) -> Part | None:

@@ -46,6 +46,8 @@ class Method:
                 raise HoldfastError(reason)
         if self.robust is not None:
             self._check_robust(self.robust)
+        if self.private is not None:
+            self._check_private(self.private)
 
     @classmethod
     def parse(cls, text: str) -> Method:
@@ -69,6 +71,18 @@ class Method:
                     f"{robust.name} and {part.name} cannot be summed: {part.name} looks at single clients at the "
                     "server, so that a liar would reach it past the robust mean; leave one of them out"
                 )
+
+    def _check_private(self, private: Part) -> None:
+        """Refuse parts to which clients show more than goes into the sums that ``private`` accounts for."""
+        extra = [p for hook in ("consult", "survey", "trips") for p in self.filling(hook)]
+        for part in (*self.row_readers, *extra):
+            how = "looks at single clients" if part in self.row_readers else "asks clients for more than their update"
+            raise HoldfastError(
+                f"{private.name} and {part.name} cannot be summed: {part.name} {how}, which {private.name} does not "
+                "account for; leave one of them out"
+            )
+        if not self.uniform:
+            raise HoldfastError(f"{private.name} counts every client once: leave out mean(samples)")
 
     def filling(self, hook: str) -> tuple[Part, ...]:
         """Return the parts that fill a hook, in order."""
@@ -116,6 +130,11 @@ class Method:
         """The part that aggregates robustly, if there is one."""
         part = self.single("aggregate")
         return part if part is not None and part.robust else None
+
+    @property
+    def private(self) -> Part | None:
+        """The part that makes the run differentially private, if there is one."""
+        return next((p for p in self.parts if p.private), None)
 
     def check(self, config: Config, net: Net, federation: Federation) -> None:
         """Ask every part whether the run makes sense to it.

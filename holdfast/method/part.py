@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from holdfast.core.discovery import import_modules
+from holdfast.core.gaussian_noise import Noise
 from holdfast.core.params import Named
 from holdfast.core.tensors import PerPart
 from holdfast.core.tensors import Tensors as Tensors
@@ -77,6 +78,8 @@ class Client:
         public: Returns the public data, in masked chunks.
         key: Returns the key of (seed, round, trip, client, step), from which all randomness comes; the step is 0 in
             begin and epoch, and K + 1 in send.
+        noise: Returns standard normal numbers in the shape of a tensor, for noise that protects the client: in a
+            deployment nobody can repeat them.
         k: The step, 1..K; inside a step only, like all that follow.
         epoch: The epoch, from 0.
         rate: The product of all rates; None if no part rescales.
@@ -109,6 +112,7 @@ class Client:
     samples: Callable[[], Iterator[Batch]] = lambda: iter(())
     public: Callable[[], Iterator[Batch]] = lambda: iter(())
     key: Callable[[], Tensor] = lambda: NONE
+    noise: Noise = torch.zeros_like
     k: Tensor = NONE
     epoch: Tensor = NONE
     rate: Tensor | None = None
@@ -160,7 +164,7 @@ class Round:
     """What a part sees at the server once the cohort has reported back: ``r`` in the hooks. Rows are clients.
 
     Where the server receives nothing but sums, there is one row for the whole cohort: then ``mean`` and ``total`` are
-    all that can be asked of ``deltas`` and ``uploads`` (``training/one_row.py``).
+    all that can be asked of ``deltas`` and ``uploads`` (``method/one_row.py``).
 
     Attributes:
         w: The global model at the start of the round.
@@ -179,6 +183,8 @@ class Round:
         round: The round, from 1.
         rounds: The number of rounds in the run.
         key: Returns the key of (seed, round), from which all randomness at the server comes.
+        noise: Returns standard normal numbers in the shape of a tensor, for noise that protects clients: in a
+            deployment nobody can repeat them.
         public: Returns the public data, in batches.
         occupied: The number of clients that have samples, as far as the server knows; 0: all N.
         size: How many clients the rows stand for, if it is not one each.
@@ -200,6 +206,7 @@ class Round:
     round: int = 1
     rounds: int = 1
     key: Callable[[], Tensor] = lambda: NONE
+    noise: Noise = torch.zeros_like
     public: Callable[[], Iterator[Batch]] = lambda: iter(())
     occupied: int = 0
     size: float | None = None
@@ -304,7 +311,8 @@ class Part(Named):
         linear: How each of its uploads enters the server: "mean", through ``r.mean`` alone, or "total", through
             ``r.total`` alone. The name "delta" says so of the deltas, if it reads their total. Empty: it reads means of
             deltas, or nothing. None: its hooks at the server look at single clients.
-        private: Whether it makes runs differentially private.
+        private: Whether it makes runs differentially private. It then has a field ``noise``, the standard deviation
+            of its noise in multiples of the most that one client can add to a sum; None until the run decides it.
         sends: What it uploads beside the delta, by name, in words.
         keeps: What it keeps at the clients between rounds, in words.
         robust: Whether its ``aggregate`` withstands some clients that lie. It then has a method ``combine(r, rows)``,
@@ -332,6 +340,11 @@ class Part(Named):
     def needs(self) -> tuple[str, ...]:
         """What it asks, as ``method/model_needs.py`` lists it: features, head, neurons, numbers, classes."""
         return ()
+
+    @property
+    def sending(self) -> dict[str, str]:
+        """What it uploads beside the delta with its parameters, by name, in words."""
+        return self.sends
 
     @property
     def exchanges(self) -> bool:
@@ -591,6 +604,10 @@ class Part(Named):
             The old behaviour, to complete the sentence "in an earlier version ...".
         """
         return None
+
+    def settled(self, config: Config) -> Part:
+        """Return this part with what the settings of a run decide for it; by default as it is."""
+        return self
 
     def check(self, method: Method, config: Config, net: Net, federation: Federation) -> None:
         """Refuse a run in which this part would be wrong, with a ``HoldfastError``.

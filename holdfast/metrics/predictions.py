@@ -82,8 +82,8 @@ class Predictions:
         if y.ndim == 2:
             truth, said = y > 0, predicted > 0
             return (truth & said).sum(0), said.sum(0), truth.sum(0)
-        right, said, true = (np.bincount(c, minlength=self.width) for c in (y[y == predicted], predicted, y))
-        return right, said, true
+        hits, answers, truths = (np.bincount(c, minlength=self.width) for c in (y[y == predicted], predicted, y))
+        return hits, answers, truths
 
     def rows(self, chosen: Tensor | slice) -> Predictions:
         """Return some of the items."""

@@ -49,6 +49,7 @@ def html(answer: Answer) -> str:
         headline=answer_text.headline(answer),
         reasons=answer_text.reasons(answer),
         close=answer_text.close_rivals(answer),
+        close_title=answer_text.CLOSE,
         again=answer_text.again(answer),
         raced=[raced_row(rival, answer) for rival in answer.raced],
         screened=screened_rows(answer),

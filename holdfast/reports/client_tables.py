@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-from holdfast.comparison.score_text import NONE
+from holdfast.comparison.client_spread import deviations, spread_rows
 from holdfast.comparison.study_schema import ClientFigures, Study, StudyEntry
 from holdfast.reports.charts import coloured
 from holdfast.reports.formatting import score_text
@@ -14,18 +12,13 @@ OPEN = 20  # clients up to which the table by name is open
 
 
 def spread_over_clients(study: Study) -> PageTable | None:
-    """Return mean, worst tenth, variance and standard deviation over clients, a row per method; None without such
-    scores."""
+    """Return mean, worst tenth, variance and standard deviation over clients, a row per method and one for fine-tuned
+    copies; None without such scores."""
     text, rows = score_text(study), []
-    for hue, e, f in _scored(study):
-        variance = f.final_variance.mean if f.final_variance else None
-        deviation = None if variance is None else math.sqrt(variance)
-        unit = 100 if study.percent else 1  # points rather than percent, since it is a difference
-        cells = [text.spread(f.final_mean), text.spread(f.final_worst)]
-        cells += [
-            NONE if value is None else f"{value:.3g}" for value in (_times(variance, unit**2), _times(deviation, unit))
-        ]
-        rows.append(PageRow(e.label, hue, [], [plain(cell) for cell in cells]))
+    for hue, e in coloured(study):
+        for whose, over in spread_rows(e):
+            cells = [text.spread(over.mean), text.spread(over.worst_tenth), *deviations(over, study.percent)]
+            rows.append(PageRow(f"{e.label}, {whose}" if whose else e.label, hue, [], [plain(cell) for cell in cells]))
     head = ["Mean over clients", "Worst tenth", "Variance", "Standard deviation"]
     return PageTable(head, rows) if rows else None
 
@@ -48,7 +41,3 @@ def clients_by_name(study: Study) -> PageTable | None:
 
 def _scored(study: Study) -> list[tuple[int, StudyEntry, ClientFigures]]:
     return [(i, e, e.clients) for i, e in coloured(study) if e.clients is not None and e.complete]
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor

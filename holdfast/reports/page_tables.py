@@ -125,6 +125,7 @@ def reached(rounds: Sequence[int | None]) -> Cell:
 def remarks(study: Study, e: StudyEntry) -> list[str]:
     lines = [f"diverged with seed {d.seed}" for d in e.diverged]
     lines += [f"exploded with seed {x.seed} by round {x.round}" for x in e.exploded]
+    lines += [] if e.epsilon is None else [f"differentially private: ε = {e.epsilon:.2f}"]
     leak = f"leaks test data: its {study.goes_by.spoken} is meaningless"
     return lines + ([leak] if e.leaks_test_data else [])
 

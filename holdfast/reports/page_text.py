@@ -168,6 +168,10 @@ def foot(study: Study) -> str:
         "Time is wall-clock time over whole rounds, including evaluation and the warm-up and compilation in a run's "
         "first round: compare methods by rounds and traffic instead.",
     ]
+    if any(e.epsilon is not None for e in study.entries):
+        sentences.append(
+            "ε covers the models alone: training losses, drift and scores of clients are computed without noise."
+        )
     if has_ratios(study):
         means = ", and means of each seed's ratio" * (len(study.seeds) > 1)
         sentences.append(f"κ is final accuracy per second and ρ final accuracy per megabyte, both times 10 000{means}.")

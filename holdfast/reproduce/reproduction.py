@@ -11,10 +11,10 @@ from typing import Any
 from holdfast.comparison.compare import check_numbers
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
+from holdfast.comparison.plan_schema import PROCESS
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.pool_choice import check_pool
 from holdfast.comparison.runner import refuse_mixed_meanings, run_all
-from holdfast.comparison.study_schema import PROCESS
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import LOCK, FolderLock
 from holdfast.data.sources import data_folder

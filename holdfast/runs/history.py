@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.metrics.metric import Metric
 
 # Left out of a line if there is nothing to say.
-LEFT_OUT = ("validation", "clients", "failed", "reset", "waiting", "overhead")
+LEFT_OUT = ("validation", "clients", "epsilon", "failed", "reset", "waiting", "overhead")
 OLD_SCORES = {"test_accuracy": "accuracy", "test_loss": "loss"}  # keys of earlier versions
 
 
@@ -97,7 +97,7 @@ def summarize(records: Sequence[RoundRecord], metric: Metric, guessing: float | 
     megabytes = sum(r.upload_bytes + r.download_bytes for r in records) / 1e6
     final = last[-1] if last else None
     accuracy = final if metric.name == "accuracy" else None
-    explosion = exploded([r.train_loss for r in records], guessing)
+    explosion = exploded([r.train_loss for r in records if r.cohort], guessing)
     return {
         "rounds": len(records),
         "metric": metric.name,

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from holdfast.core.commit import commit
 from holdfast.core.devices import current_device
 from holdfast.core.errors import HoldfastError
 from holdfast.core.notebook import shows_progress
@@ -37,7 +38,7 @@ from holdfast.runs.frozen_weights import check_frozen
 from holdfast.runs.history import summarize
 from holdfast.runs.meaning_changes import refuse_changed_meaning
 from holdfast.runs.model_facts import check_encoding, facts_of, read_model_facts
-from holdfast.runs.provenance import commit, made_here
+from holdfast.runs.provenance import made_here
 from holdfast.runs.resume import refuse_without_objects, resumed_config
 from holdfast.runs.run_options import RunOptions
 from holdfast.runs.run_result import Result
@@ -57,6 +58,7 @@ from holdfast.tasks.task_names import read_task
 from holdfast.training.client_scores import ClientScores, spread_of
 from holdfast.training.evaluation import Score, all_metrics, defined, floor
 from holdfast.training.personal import TUNED, personalise
+from holdfast.training.privacy import summary_of
 from holdfast.training.round import Evaluation, Trainer
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.simulation import Simulation
@@ -328,7 +330,10 @@ def _summary(trainer: Trainer, history: list[RoundRecord], folder: RunFolder | N
     )
     leak = {"leaks_test_data": True} if trainer.federation.leaks else {}
     guessing = loss_of_guessing(trainer.method, trainer.federation)
-    return what | leak | summarize(history, trainer.metric, guessing) | {"out": str(folder.path) if folder else None}
+    figures = summarize(history, trainer.metric, guessing)
+    if trainer.privacy is not None:
+        what |= summary_of(trainer.privacy, len(history), config, trainer.federation)
+    return what | leak | figures | {"out": str(folder.path) if folder else None}
 
 
 def _last_scores(

@@ -48,7 +48,7 @@ class RunProgress:
 
     def resume(self, records: Sequence[RoundRecord]) -> None:
         """Take the rounds into account that were done before."""
-        self.losses = [record.train_loss for record in records]
+        self.losses = [record.train_loss for record in records if record.cohort]
 
     def begin(self, text: str, done: int, rounds: int) -> None:
         say(self.console, text)
@@ -79,14 +79,16 @@ class RunProgress:
         if known:
             self.state = "  ".join(f"{name} {value:.4f}" for name, value in known.items()) + "  "
         self.speed = record.seconds if self.speed is None else 0.8 * self.speed + 0.2 * record.seconds
-        state = f"{self.state}{self.speed:.2f} s/round"
+        spent = "" if record.epsilon is None else f"epsilon {record.epsilon:.2f}  "
+        state = f"{self.state}{spent}{self.speed:.2f} s/round"
         self.bar.update(self.task, completed=record.round, state=state)
         if self.cell is not None:
             self.cell.show(self.bar.get_renderable())
         if record.skipped:
             who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(self.name_of, record.skipped))}"
             say(self.console, f"round {record.round}: skipped the update of {who}, which is not finite")
-        self.losses.append(record.train_loss)
+        if record.cohort:
+            self.losses.append(record.train_loss)
         if exploded(self.losses, self.guessing) == record.round:
             say(self.console, explanation(record.round))
         for client, why in record.failed.items():
@@ -102,16 +104,37 @@ def describe(trainer: Trainer) -> str:
     count, unit = (config.steps, "step") if config.steps else (config.epochs or config.passes, "epoch")
     work = f"{count} local {unit}{'s' * (count != 1)}"
     return (
-        f"{config.method} on {fed.data.name}, {fed.split} over {fed.clients} clients{without}{seed}, "
+        f"{config.method} on {config.data}, {fed.split} over {fed.clients} clients{without}{seed}, "
         f"{config.cohort_size} per round, {work} with batches of {config.batch}\n"
         f"{config.model} with {net.layout.size:,} parameters on {net.device}; engine {trainer.engine_name}: "
         f"{trainer.engine_reason}"
     )
 
 
+def early_end(summary: Mapping[str, Any], stop_after: int | None) -> list[str]:
+    """Return the line about an early stop at the end of a run, if there was one."""
+    if not summary.get("stopped_early"):
+        return []
+    patience = f"{stop_after} evaluation{'s' * (stop_after != 1)}"
+    return [f"stopped early after round {summary['rounds']}: no better validation score in {patience}"]
+
+
 def explosion(summary: Mapping[str, Any]) -> list[str]:
     """Return the line about an explosion at the end of a run, if there was one."""
     return [f"this run {explanation(summary['exploded_round'])}"] if summary.get("exploded") else []
+
+
+def privacy(summary: Mapping[str, Any]) -> list[str]:
+    """Return the lines about differential privacy at the end of a run, if it has any."""
+    if "neighbours" not in summary:
+        return []
+    if summary["epsilon"] is None:
+        return ["dp without noise: nothing is hidden"]
+    return [
+        f"differentially private: epsilon {summary['epsilon']:.2f} with delta {summary['delta']:g} "
+        f"({summary['neighbours']}), by noise {summary['noise_multiplier']:.3g}",
+        f"not covered: {'; '.join(summary['not_covered'])}",
+    ]
 
 
 def over_clients(summary: Mapping[str, Any]) -> list[str]:

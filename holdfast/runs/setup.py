@@ -32,6 +32,7 @@ from holdfast.models.factories import Factory, factory_name, from_factory, is_fa
 from holdfast.models.net import Net
 from holdfast.models.zoo import make, takes_tokens
 from holdfast.runs.code_files import located
+from holdfast.training.privacy import accountant, noise_for
 from holdfast.training.round import Trainer
 from holdfast.training.simulation import Simulation, decided
 
@@ -61,8 +62,9 @@ ARGUMENTS = {  # what a setting is to the functions that make a federation, wher
 @contextmanager
 def simulate(setup: RunSetup) -> Iterator[Trainer]:
     """Train all clients in this process."""
+    simulation = Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
     with suitable_threads(setup.net):
-        yield Simulation(setup.config, setup.method, setup.federation, setup.net, setup.metric)
+        yield simulation
 
 
 def trainer_for(engine: str) -> MakeTrainer:
@@ -94,11 +96,44 @@ def prepare(
         The setup. Its config has everything decided that was left open.
     """
     federation = deal(config) if federation is None else federation
+    config = with_noise(config, method, federation)
     method, federation, net = check_together(config, method, federation, model)
     config = decided(with_federation(config, federation), federation, net).changed(ran_on=name_on_machine(net.device))
     factory = None if isinstance(model, nn.Module) else model
     metric = read_metric(located(config).metric, federation.data.task)
     return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory, metric)
+
+
+def with_noise(config: Config, method: Method, federation: Federation) -> Config:
+    """Return the config with the noise that its epsilon needs; noise that was found before stays as it is."""
+    part = method.private
+    if config.epsilon is None:
+        return config
+    if part is None:
+        raise HoldfastError("epsilon has no effect without differential privacy: add +dp to the method")
+    if getattr(part, "noise", None) is not None:
+        raise HoldfastError(f"{part.name} has its noise and epsilon as well: leave out one of them")
+    planned = with_federation(config, federation)
+    drawable = None if config.engine in OTHER_TRAINERS else len(federation.occupied)
+    if config.noise_multiplier is None:
+        return config.changed(noise_multiplier=noise_for(planned, config.epsilon, drawable))
+    found = accountant(planned, with_flag_parts(method, planned), drawable)
+    reveals = 0.0 if found is None else found.epsilon(config.rounds)
+    if reveals > config.epsilon:
+        raise HoldfastError(
+            f"{config.rounds} rounds with the noise of this run reveal epsilon {reveals:.2f}, more than "
+            f"{config.epsilon:g}: lower rounds, or raise epsilon"
+        )
+    return config
+
+
+def check_privacy(config: Config, method: Method, federation: Federation) -> None:
+    """Raise an error for a delta that promises nothing, or where epsilon cannot be computed."""
+    if accountant(config, method) is not None and config.delta * federation.clients >= 1:
+        raise HoldfastError(
+            f"with {federation.clients} clients, delta must be below {1 / federation.clients:g}, not {config.delta:g}: "
+            "lower it"
+        )
 
 
 def prepare_simulation(
@@ -152,6 +187,7 @@ def check_together(
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
     check_attack(config)
+    check_privacy(config, method, federation)
     check_choices(config, method, federation)
     method.check(config, net, federation)
     check_scores(config, federation, net)

@@ -41,6 +41,11 @@ class SummaryFigures:
     client_scores: dict[str, float | None] | None = None
     personal_client_scores: dict[str, float | None] | None = None
     leaks_test_data: bool | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    noise_multiplier: float | None = None
+    neighbours: str | None = None
+    not_covered: list[str] | None = None
     exploded: bool | None = None
     exploded_round: int | None = None
     skipped_updates: int | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,11 @@ TENSORBOARD, MLFLOW = "tensorboard", "mlflow"  # the names of the trackers, and 
 NEEDS = {TENSORBOARD: ("tensorboard",), MLFLOW: ("mlflow", "sqlalchemy", "alembic"), WANDB: (WANDB,)}
 FIGURES = ("train_loss", "seconds", "upload_bytes", "download_bytes")
 GROUPS = ("validation", "clients", "drift")  # figures by name
+MEMBERS = (  # the places of runs that belong together: in a race, a search, a comparison
+    re.compile(r"/(?P<study>[^/]+)/runs/(?P<entry>[^/]+)/rounds-\d+-seed-\d+$"),
+    re.compile(r"/(?P<study>[^/]+)/(?P<entry>[^/]+)/best/seed-\d+$"),
+    re.compile(r"/(?P<study>[^/]+)/(?P<entry>[^/]+)/(seed|trial)-\d+$"),
+)
 OWN_STORE, RUN_ID, ARTIFACTS = "mlflow.db", "run_id", "artifacts"
 
 
@@ -110,14 +116,20 @@ def start_tracker(config: Config, folder: Path, done: int) -> Tracker:
 
 
 def group_of(folder: Path) -> tuple[str, str] | None:
-    """Return the names of the comparison and of the entry that a run belongs to, by its place.
+    """Return the names of the comparison, search or race and of the entry that a run belongs to, by its place.
 
     >>> group_of(Path("skewed/fedbug-0.4/seed-1")), group_of(Path("runs/a"))
     (('skewed', 'fedbug-0.4'), None)
+    >>> group_of(Path("tuned/prox/trial-007")), group_of(Path("tuned/prox/best/seed-1"))
+    (('tuned', 'prox'), ('tuned', 'prox'))
+    >>> group_of(Path("race/runs/scaffold-lr-0.3/rounds-10-seed-0"))
+    ('race', 'scaffold-lr-0.3')
     """
-    place = folder.absolute()
-    seed = place.name.removeprefix("seed-")
-    return (place.parents[1].name, place.parent.name) if seed.isdecimal() and seed != place.name else None
+    for pattern in MEMBERS:
+        found = pattern.search(folder.absolute().as_posix())
+        if found:
+            return found["study"], found["entry"]
+    return None
 
 
 class TensorBoard:

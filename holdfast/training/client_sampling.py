@@ -10,28 +10,36 @@ from holdfast.core import rng
 from holdfast.method.config import Config
 
 
-def draw(config: Config, occupied: np.ndarray | range, round: int) -> np.ndarray:
-    """Draw the cohort of a round. If participation draws nobody, the round is drawn again.
+def draw(
+    config: Config,
+    occupied: np.ndarray | range,
+    round: int,
+    again: bool = True,
+    generator: np.random.Generator | None = None,
+) -> np.ndarray:
+    """Draw the cohort of a round.
 
     Args:
         config: The run; it fixes the size of the cohort or the probability of taking part.
         occupied: The clients that have samples; no others are drawn. A range from 0 stands for clients that are made on
             demand: it takes time and memory for the cohort alone, however many there are.
         round: The number of the round, from 1.
+        again: Whether a round in which nobody takes part is drawn again.
+        generator: Makes the random numbers; by default they follow from the seed and the round.
 
     Returns:
         The client ids, ascending.
     """
-    generator = np.random.default_rng([config.seed, rng.COHORT, round])
+    generator = generator or np.random.default_rng([config.seed, rng.COHORT, round])
     if config.participation is None:
         size = min(config.cohort_size, len(occupied))
         # NumPy draws the same places from a number as from an array of that length.
         whom = len(occupied) if isinstance(occupied, range) else occupied
         return np.sort(generator.choice(whom, size, replace=False))
     if isinstance(occupied, range):
-        return _draw_by_number(config.participation, len(occupied), generator)
+        return _draw_by_number(config.participation, len(occupied), generator, again)
     drawn = occupied[generator.random(len(occupied)) < config.participation]
-    return drawn if len(drawn) else _draw_again(config, occupied, round)
+    return drawn if len(drawn) or not again else _draw_again(config, occupied, round)
 
 
 def _draw_again(config: Config, occupied: np.ndarray, round: int) -> np.ndarray:
@@ -47,14 +55,14 @@ def _draw_again(config: Config, occupied: np.ndarray, round: int) -> np.ndarray:
     return occupied[first:][np.concatenate(([True], later))]
 
 
-def _draw_by_number(p: float, clients: int, generator: np.random.Generator) -> np.ndarray:
+def _draw_by_number(p: float, clients: int, generator: np.random.Generator, again: bool) -> np.ndarray:
     """Draw how many of these clients take part, which is binomial, and then who does.
 
     Every cohort has the probability that it has if each client is drawn by itself, but not with the same seed. A round
     in which nobody is drawn is drawn again as ``_draw_again`` does it.
     """
     number = int(generator.binomial(clients, p))
-    if number:
+    if number or not again:
         return np.sort(generator.choice(clients, number, replace=False))
     first = _first(p, clients, generator)
     rest = clients - first - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_map
 
 from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
+from holdfast.core.gaussian_noise import Noise, keyed
 from holdfast.core.tensors import PerPart, Tensors, finite_rows, nbytes
 from holdfast.data.federation import Federation
 from holdfast.data.validation import CLIENT_TEST, VALIDATION
@@ -33,6 +35,7 @@ from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
 from holdfast.training.evaluation import AT_ONCE, Score, evaluate, mean_score, predicted, score, usual_metrics
+from holdfast.training.privacy import accountant
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
 from holdfast.training.slices import CohortCollector, SliceSums
@@ -77,6 +80,8 @@ class Trainer(ABC):
         self.config, self.method, self.federation, self.net = config, method, federation, net
         self._metric = metric
         self.server = Server(net, method, federation.clients, config.server_lr, config.max_weight)
+        self.privacy = accountant(config, method)
+        self.noise: Noise | None = None  # what protects clients at the server; None: noise that follows from the seed
         self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
 
     @cached_property
@@ -118,6 +123,14 @@ class Trainer(ABC):
     @abstractmethod
     def survey(self, broadcast: Broadcast, parts: Sequence[Part]) -> Iterator[tuple[int, PerPart]]:
         """Yield what parts measure at all clients, some at a time: how many, and the results with a client axis."""
+
+    @abstractmethod
+    def nobody(self, broadcast: Broadcast) -> CohortUpdate:
+        """Return the update of a cohort without clients: with the names and shapes of every upload, and no rows."""
+
+    def draw(self, t: int) -> np.ndarray:
+        """Draw the cohort of a round; nobody may be in it if noise hides that."""
+        return draw(self.config, self.drawable(), t, again=self.privacy is None)
 
     def received(self, update: CohortUpdate, round: int) -> CohortUpdate:
         """Return what reaches the server of what clients trained: by default all of it, unchanged."""
@@ -196,10 +209,10 @@ class Trainer(ABC):
     # -- the round -----------------------------------------------------------------------------------------
     def play(self, t: int) -> RoundRecord:
         """Play round ``t`` = 1, 2, ...; the record still lacks the evaluation and the time."""
-        ids = draw(self.config, self.drawable(), t)
+        ids = self.draw(t)
         self.load(t)
         broadcast, visits = self._consult(self.broadcast(t, self.server.messages()), ids)
-        groups = self.slices(ids)
+        groups = self.slices(ids) if len(ids) else []
         sums = None
         if len(groups) > 1 and not (self.method.reads_deltas or self.config.drift):
             sums = SliceSums(self.server, lambda slice: self._server_view(t, slice, broadcast.lr))
@@ -220,18 +233,18 @@ class Trainer(ABC):
             raise Diverged(f"round {t}: the server step made the model NaN or infinite; lower its rate, or --lr")
         r = replace(r, update=counted.update)
         sent, received = self._survey(r)
-        loss = mean_loss(r.n, update.loss)
+        loss = float(mean_loss(r.n, update.loss)) if len(r.ids) else None
         record = RoundRecord(
-            round=t, train_loss=float(loss), seconds=0.0,
+            round=t, train_loss=loss, seconds=0.0,
             upload_bytes=up + received, download_bytes=down + sent, cohort=ids.tolist(), skipped=skipped,
-            drift=self._drift(r),
+            drift=self._drift(r), epsilon=self._epsilon(t),
         )  # fmt: skip
         return self.annotate(record)
 
     def _admit(self, r: Round, uploads: PerPart) -> tuple[Round, PerPart]:
         """Return what of the cohort counts."""
         counted, admitted = self.server.admit(r, uploads)
-        if not len(counted.ids):
+        if not counted.count:
             raise Diverged(f"round {r.round}: every client's update was refused as out of the method's bounds")
         return counted, admitted
 
@@ -245,6 +258,8 @@ class Trainer(ABC):
         self, broadcast: Broadcast, groups: list[np.ndarray], sums: SliceSums | None
     ) -> tuple[CohortUpdate, list[int], int]:
         """Train a cohort group by group; also return whose update is not finite, and the bytes received."""
+        if not groups:
+            return self.nobody(broadcast), [], 0
         ids = torch.from_numpy(np.sort(np.concatenate(groups))).to(self.net.device)
         collector = CohortCollector(ids, len(groups), sums)
         skipped: list[int] = []
@@ -252,6 +267,8 @@ class Trainer(ABC):
         for group in groups:
             left_out, size = self._train_group(broadcast, group, collector)
             skipped, received = skipped + left_out, received + size
+        if collector.empty and self.privacy is not None:  # noise hides that nobody's update counts
+            return self.nobody(broadcast), sorted(skipped), received
         if collector.empty:
             raise Diverged(f"round {int(broadcast.round)}: no client's update is finite; lower --lr, or add --clip")
         return collector.collected(), sorted(skipped), received
@@ -284,7 +301,7 @@ class Trainer(ABC):
             w=self.server.w, deltas=update.deltas, ids=update.ids, n=update.n, K=update.K,
             weights=self.server.weights(update.n), lr=lr, server_lr=self.config.server_lr, N=fed.clients, round=t,
             rounds=self.config.rounds, net=self.net.with_stats(self.server.stats), key=key,
-            public=lambda: fed.public_batches(CHUNK, key()),
+            noise=self.noise or keyed(key), public=lambda: fed.public_batches(CHUNK, key()),
             occupied=len(self.occupied),
         )  # fmt: skip
 
@@ -314,10 +331,15 @@ class Trainer(ABC):
 
     def _drift(self, r: Round) -> dict[str, float]:
         """Measure how far the clients drifted apart, if the run asks for it."""
-        if not (self.config.drift and self.config.evaluates(r.round)):
+        if not (self.config.drift and self.config.evaluates(r.round) and len(r.ids)):
             return {}
         view = replace(r, net=self.served_net)  # all models with the same running statistics
         return measure(view, self.server.served(), self.class_counts(r.ids), self.federation)
+
+    def _epsilon(self, t: int) -> float | None:
+        """Return what the models of all rounds so far reveal, in evaluated rounds under differential privacy."""
+        reveals = self.privacy.epsilon(t) if self.privacy is not None and self.config.evaluates(t) else math.inf
+        return reveals if math.isfinite(reveals) else None
 
     def _trip(self, number: int, trip: Trip, r: Round, uploads: Tensors) -> tuple[Round, int, int]:
         """Train some clients again from their local models; their new deltas replace the old ones."""

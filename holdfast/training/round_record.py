@@ -24,6 +24,7 @@ class RoundRecord:
     clients: dict[str, float | None] = field(default_factory=dict)  # over clients, with --client-eval
     skipped: list[int] = field(default_factory=list)  # clients whose update was not finite
     drift: dict[str, float] = field(default_factory=dict)  # with --drift, in evaluated rounds
+    epsilon: float | None = None  # with dp, in evaluated rounds: what the models reveal so far
     # Only on several machines:
     failed: dict[int, str] = field(default_factory=dict)  # clients that did not return an update, and why
     reset: list[int] = field(default_factory=list)  # clients whose parts had lost their state and started over

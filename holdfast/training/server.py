@@ -110,6 +110,8 @@ def capped(weights: Tensor, most: float) -> Tensor:
     Returns:
         The new weights, which sum to one.
     """
+    if not len(weights):
+        return weights
     if most * len(weights) <= 1:
         return torch.full_like(weights, 1 / len(weights))
     full = torch.zeros_like(weights, dtype=torch.bool)

@@ -18,8 +18,9 @@ from holdfast.data.federation import Federation
 from holdfast.engines.batches import BatchPlan, plan
 from holdfast.engines.choose import ENGINES, build, choose_for, compiles, products, workers
 from holdfast.engines.cohort import Cohort, CohortUpdate
-from holdfast.engines.cuda_graph import CohortShape
 from holdfast.engines.local_training import Broadcast, ClientInfo, LocalTraining
+from holdfast.engines.row_schedule import best_width
+from holdfast.engines.row_step import CohortShape
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.method.part import Part, Trip
@@ -33,11 +34,13 @@ from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score, evaluate, on_mix
 from holdfast.training.local_epochs import draw_epochs
 from holdfast.training.prefetch import Prefetcher
+from holdfast.training.privacy import accountant
 from holdfast.training.round import Trainer
 from holdfast.training.sample_buffer import SampleBuffer
 from holdfast.training.state_store import make_store
 
 SURVEYED = 16  # clients surveyed at a time
+FORESEEN = 32  # rounds that decide how many rows a traced step has
 
 
 class Holdings(NamedTuple):
@@ -75,6 +78,7 @@ class Simulation(Trainer):
         super().__init__(config, method, federation, net, metric)
         self.clients = ClientStates(method, net, make_store(config.states, net.device))
         self.occupied = federation.occupied
+        self.privacy = accountant(config, method, len(self.occupied))
         self.held = Holdings(federation.deal, federation.strata)
         self.buffer = None if federation.on_demand is None else SampleBuffer(federation)
         require_samples(federation)
@@ -82,7 +86,8 @@ class Simulation(Trainer):
         self.prefetcher = Prefetcher(self._upcoming) if device == "cuda" or self.buffer else None
         self.prepared: tuple[int, list[PreparedGroup]] = 0, []  # of this round, by the prefetcher
         self.engine_name, self.engine_reason = choose_for(config.engine, net, config.cohort_size, federation.example())
-        self.workers = workers(config.workers, net.convolutional, device, config.cohort_size)
+        busy = net.convolutional or self.engine_name == "vector"
+        self.workers = workers(config.workers, busy, device, config.cohort_size)
         if net.random:  # all threads draw from one generator
             self.workers = 1
         if self.engine_name == "vector" and products(config.convolution, device):
@@ -104,13 +109,18 @@ class Simulation(Trainer):
         ]
         trips = [None, *(trip for _, trip in self.trips)]
         largest = None if self.buffer is None else self.buffer.most
-        shapes = [cohort_shape(config, self.federation, trip, largest) for trip in trips]
-        compiled = compiles(config.compile, device, config.rounds * shapes[0].slots)
+        steps = config.rounds * config.passes * int(epoch_steps(config, self.federation, None, largest).max())
+        compiled = compiles(config.compile, device, steps)
         traced = compiled or (device == "cuda" and config.graphs)
+        shapes = [cohort_shape(config, self.federation, trip, largest) if traced else None for trip in trips]
         self.engines = [
-            build(self.engine_name, training, config.slice, self.workers, shape if traced else None, compiled)
+            build(self.engine_name, training, config.slice, self.workers, shape, compiled)
             for training, shape in zip(trainings, shapes, strict=True)
         ]
+
+    def foreseen(self) -> list[list[int]]:
+        """Return the local steps of every client of the first cohorts; nobody's are known if clients are on demand."""
+        return foreseen(self.config, self.occupied, epoch_steps(self.config, self.federation))
 
     def settle(self) -> None:
         """Do nothing: all data is on this machine."""
@@ -154,6 +164,12 @@ class Simulation(Trainer):
         info, batches = info.to(self.net.device), batches.to(self.net.device)
         states = self.clients.gather(ids.tolist(), self.server.w)
         return self.engines[0].train(broadcast, Cohort(info, states, batches))
+
+    def nobody(self, broadcast: Broadcast) -> CohortUpdate:
+        known = self.prepared[1] if self.prepared[0] == int(broadcast.round) else []
+        ids = known[0].ids[:1] if known else np.asarray(self.occupied[:1])
+        update = self.train(broadcast, ids)  # for the shapes alone
+        return update.rows(torch.zeros(len(update.ids), dtype=torch.bool, device=update.ids.device))
 
     def received(self, update: CohortUpdate, round: int) -> CohortUpdate:
         return update if self.liars is None else self.liars.forged(update, round)
@@ -262,7 +278,8 @@ class Simulation(Trainer):
 
     def _upcoming(self, t: int) -> PreparedRound:
         """Return the groups of the cohort that round ``t`` draws, with their batches."""
-        drawn = draw(self.config, self.occupied, t)
+        drawn = self.draw(t)
+        drawn = drawn if len(drawn) else np.asarray(self.occupied[:1])  # their shapes are needed
         samples = None if self.buffer is None else self.federation.make_clients(drawn)
         held = self.held if samples is None else self._holdings(samples)
         groups = [(ids, self._info_in_round(t, ids, held)) for ids in self._groups(drawn, held)]
@@ -305,10 +322,32 @@ def own_model(net: Net, served: Tensor, state: Tensors) -> tuple[Net, Tensor]:
     return net.with_stats(stats), torch.scatter(served, 0, net.kept, state["own"])
 
 
+def epoch_steps(
+    config: Config, federation: Federation, trip: Trip | None = None, largest: int | None = None
+) -> np.ndarray:
+    """Return the steps per epoch of every client in local training, or in a further trip.
+
+    Args:
+        config: The run.
+        federation: The clients and their data.
+        trip: The further trip, if it is one.
+        largest: The most samples of any client that is made on demand so far; the others may have fewer.
+
+    Returns:
+        The steps; those of a single client if clients are made on demand.
+    """
+    sizes = federation.deal.sizes if federation.on_demand is None else np.array([largest or len(federation.data.y)])
+    if trip and trip.public:
+        sizes = np.full(federation.clients, len(federation.public))
+    if config.steps is not None and trip is None:
+        return np.full_like(sizes, config.steps)
+    return -(-sizes // ((trip and trip.batch) or config.batch))
+
+
 def cohort_shape(
     config: Config, federation: Federation, trip: Trip | None = None, largest: int | None = None
 ) -> CohortShape:
-    """Return the shape that every cohort of local training, or of a further trip, fits into.
+    """Return the shape that every client of local training, or of a further trip, fits into.
 
     Args:
         config: The run.
@@ -319,16 +358,34 @@ def cohort_shape(
     Returns:
         The shape.
     """
-    sizes = federation.deal.sizes if federation.on_demand is None else np.array([1, largest or len(federation.data.y)])
-    if trip and trip.public:
-        sizes = np.array([len(federation.public)])
-    batch = trip.batch or config.batch if trip else config.batch
-    steps = -(-sizes[sizes > 0] // batch)
-    if config.steps is not None and trip is None:
-        steps = np.array([config.steps])
-    fewest, epochs = (trip.epochs, trip.epochs) if trip else config.epoch_range
-    ragged = bool(steps.min() < steps.max()) or fewest < epochs
-    return CohortShape(config.cohort_size, int(steps.max()) * epochs, batch, ragged)
+    steps = epoch_steps(config, federation, trip, largest)
+    rows = config.rows
+    if rows is None and federation.on_demand is not None:
+        rows = config.cohort_size
+    elif rows is None:
+        rows = best_width(foreseen(config, federation.occupied, steps, trip), most=federation.clients)
+    epochs = trip.epochs if trip else config.passes
+    return CohortShape(rows, int(steps.max()) * epochs, (trip and trip.batch) or config.batch)
+
+
+def foreseen(
+    config: Config, occupied: np.ndarray | range, steps: np.ndarray, trip: Trip | None = None
+) -> list[list[int]]:
+    """Return the local steps of every client of the first cohorts, whether or not the run has that many rounds.
+
+    Args:
+        config: The run.
+        occupied: The clients that have samples.
+        steps: The steps per epoch of every client.
+        trip: The further trip, if it is one; it may leave out some of the cohort.
+
+    Returns:
+        The steps, round by round.
+    """
+    cohorts = [(t, draw(config, occupied, t)) for t in range(1, FORESEEN + 1)]
+    if trip:
+        return [(steps[ids] * trip.epochs).tolist() for _, ids in cohorts]
+    return [(steps[ids] * draw_epochs(config, ids, t)).tolist() for t, ids in cohorts]
 
 
 def decided(config: Config, federation: Federation, net: Net) -> Config:
@@ -344,8 +401,11 @@ def decided(config: Config, federation: Federation, net: Net) -> Config:
     engine, _ = choose_for(config.engine, net, config.cohort_size, federation.example())
     if engine != "vector":
         return config
-    steps = config.rounds * cohort_shape(config, federation).slots
-    return config.changed(compile=compiles(config.compile, device, steps))
+    steps = config.rounds * config.passes * int(epoch_steps(config, federation).max())
+    config = config.changed(compile=compiles(config.compile, device, steps))
+    if not config.compile and not (device == "cuda" and config.graphs):
+        return config
+    return config.changed(rows=cohort_shape(config, federation).rows)
 
 
 def require_samples(federation: Federation) -> None:

@@ -13,9 +13,9 @@ from torch import nn
 from holdfast.comparison.compare import check_numbers, facts_of, python_objects
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.labels import slug
+from holdfast.comparison.plan_schema import PROCESS, ExecutionOptions
 from holdfast.comparison.pool_choice import check_pool
 from holdfast.comparison.runner import refuse_damaged, refuse_mixed_meanings, run_all
-from holdfast.comparison.study_schema import PROCESS, ExecutionOptions
 from holdfast.core.errors import HoldfastError
 from holdfast.core.folder_lock import FolderLock
 from holdfast.core.notebook import shows_progress

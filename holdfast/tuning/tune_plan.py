@@ -10,13 +10,15 @@ from typing import Any
 
 from holdfast.comparison.part_sweeps import is_part_axis, text_with_values, with_values
 from holdfast.comparison.plan import ComparisonRequest, Entry, Plan, flags, make_plan, settings_of
+from holdfast.comparison.plan_schema import ExecutionOptions
 from holdfast.comparison.planned_run import PlannedRun
-from holdfast.comparison.study_schema import ExecutionOptions, MetricFacts
+from holdfast.comparison.study_schema import MetricFacts
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import search_range
 from holdfast.data.dataset import DataSet
 from holdfast.method.config import FIELDS, RIVALS, Config
 from holdfast.method.config_text import flag_words
+from holdfast.method.held_out import HELD_OUT
 from holdfast.method.method import Method
 from holdfast.method.part import Part
 from holdfast.runs.code_files import recorded
@@ -26,7 +28,7 @@ from holdfast.tuning.search_axis import SearchAxis
 from holdfast.tuning.search_space import Wanted, check_wanted, space_of
 from holdfast.tuning.tune_schema import StoredTunePlan
 
-TRIALS, FACTOR, VALIDATION = 27, 3, 0.1
+TRIALS, FACTOR = 27, 3
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def make_tune_plan(request: TuneRequest, data: DataSet | None = None) -> TunePla
         The plan.
     """
     check_request(request)
-    usual = {"validation": VALIDATION, "split_seed": request.first_seed}
+    usual = {"validation": HELD_OUT["tune"], "split_seed": request.first_seed}
     finals = make_plan(
         ComparisonRequest(
             methods=request.methods,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from holdfast.comparison.part_sweeps import value_to_text
 from holdfast.comparison.score_text import NONE, ScoreText
 from holdfast.comparison.table_texts import escaped_markdown, markdown_table
-from holdfast.comparison.tables import TextTable, number
+from holdfast.comparison.tables import number
+from holdfast.comparison.text_table import TextTable
 from holdfast.tuning.tune_schema import TunedEntry, TuneStudy
 
 EDGE = "at the edge of its range: {edge}: a wider --search may do better"

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +17,8 @@ import pytest
 import torch
 
 import holdfast
-from helpers.commands import good
+from helpers.commands import good, refused
+from helpers.places import ROOT
 from helpers.small_race import decided, small_data, small_race
 from holdfast.advice.advise import ANSWER, QUESTION, Advice
 from holdfast.advice.answer import Answer, Rival
@@ -24,6 +30,7 @@ from holdfast.comparison.observers import Observer
 from holdfast.comparison.study_schema import PairedDifference
 from holdfast.core.errors import HoldfastError
 from holdfast.core.typed_json import from_json, to_json
+from holdfast.method.held_out import HELD_OUT
 from holdfast.reports.advice_page import html
 
 
@@ -61,6 +68,25 @@ def test_a_finished_race_is_not_run_again(finished, tmp_path, monkeypatch):
     monkeypatch.setattr("holdfast.comparison.executor.carry_out", lambda *_: pytest.fail("it ran again"))
     small_race(tmp_path / "race")
     assert decided(tmp_path / "race") == decided(finished.folder)
+
+
+def test_a_race_that_gets_sigkill_goes_on_to_the_same_answer(finished, tmp_path):
+    """It is killed in the middle of the screening; no run that was finished is run again."""
+    words = "import sys, pathlib; from helpers.small_race import small_race; small_race(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", words, str(tmp_path / "race")]
+    known = {"PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
+    process = subprocess.Popen(command, env=os.environ | known, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 300
+    while len(list((tmp_path / "race").glob("runs/*/*/summary.json"))) < 7:
+        assert process.poll() is None, "it ended before it could be killed"
+        assert time.monotonic() < end
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "race").glob("runs/*/*/summary.json")}
+    small_race(tmp_path / "race")
+    assert decided(tmp_path / "race") == decided(finished.folder)
+    assert {p: p.stat().st_mtime_ns for p in before} == before
 
 
 def test_shuffled_test_labels_change_no_choice(finished, tmp_path):
@@ -122,6 +148,8 @@ def test_what_came_close_is_what_cannot_be_told_from_the_leader(finished):
     raced = [leader, rival("prox(0.1)", -0.01, 0.02), rival("sam", 0.06, 0.42), rival("moon", -0.1, 0.2, out=3)]
     (line,) = close_rivals(replace(answer_of(finished), raced=raced))
     assert line == "prox(0.1): 80.00 over 5 seeds, -0.50 [-2.00, +1.00] points from the leader"
+    lost = replace(answer_of(finished), recommended=True, raced=[leader, rival("fedavg", -0.01, 0.02)])
+    assert close_rivals(lost) == [], "it has been beaten with confidence since"
 
 
 PULL = """
@@ -169,6 +197,22 @@ def test_another_question_is_refused(finished):
     assert (finished.folder / QUESTION).read_text() == before
 
 
+def test_a_budget_too_small_is_refused_before_anything_is_written(finished, tmp_path):
+    """Two methods beside FedAvg, of 1.5 times its cost: 5 short runs of 2 rounds each, 3 seeds, and 5 fresh ones."""
+    message = (
+        "a budget of 99 rounds is too small: a race of 3 rounds on this data takes about 100 rounds; raise --budget, "
+        "or lower --rounds"
+    )
+    assert 5 * 2 * (1 + 2 * 1.5) + (3 + 5) * 3 * (1 + 1.5) == 100
+    shutil.copytree(finished.folder, tmp_path / "race")
+    for out in (tmp_path / "race", tmp_path / "new"):
+        with pytest.raises(HoldfastError) as error:
+            small_race(out, budget="99 rounds", overwrite=True)
+        assert str(error.value) == message
+    assert decided(tmp_path / "race") == decided(finished.folder)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(HoldfastError) as error:
@@ -188,6 +232,32 @@ def test_bad_settings(tmp_path, settings, message):
     with pytest.raises(HoldfastError) as error:
         small_race(tmp_path / "race", **settings)
     assert str(error.value) == message
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--budget", "20 rounds"),
+            "a budget of 20 rounds is too small: a race of 30 rounds on this data takes about 800 rounds; raise "
+            "--budget, or lower --rounds",
+        ),
+        (("--methods", "scafold"), "unknown method 'scafold'; did you mean scaffold?"),
+        (("--metric", "acuracy"), "unknown metric 'acuracy'; did you mean accuracy?"),
+        (("--executor", "rays"), "--executor must be process, ray, ray://host:port or slurm, not rays"),
+        (("--jobs", "0"), "--jobs must be a whole number of at least 1, not 0"),
+    ],
+)
+def test_the_command_refuses_in_one_line_and_leaves_nothing(words, message):
+    assert refused("advise", *words, "--out", "race") == f"holdfast: {message}\n"
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.parametrize("command", HELD_OUT)
+def test_the_help_names_the_share_that_is_held_out(command):
+    said = " ".join(good(command, "--help").out.split())
+    assert f"by which everything is chosen [default: {HELD_OUT[command]}]" in said
 
 
 def test_a_federation_without_validation_data_is_refused(tmp_path):

@@ -41,9 +41,10 @@ from holdfast.comparison.comparison_progress import LiveTable
 from holdfast.comparison.observers import LineLog, Observer, overview
 from holdfast.comparison.plan import ComparisonRequest, make_plan, sweep_from_text
 from holdfast.comparison.plan import Plan as ComparePlan
+from holdfast.comparison.plan_schema import ExecutionOptions
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.stats import usual_targets
-from holdfast.comparison.study_schema import ExecutionOptions, Study, StudyProgress
+from holdfast.comparison.study_schema import Study, StudyProgress
 from holdfast.comparison.sweep_edges import edges
 from holdfast.comparison.tables import describe, federation
 from holdfast.core.errors import HoldfastError

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from helpers.toys import mlp, ragged, train
 from holdfast import DataSet, Federation, Method, federate
-from holdfast.engines import stacked_step
+from holdfast.engines.chain_pass import ChainPass
+from holdfast.engines.stacked_step import StackedStep
 from holdfast.engines.vector import Vector
 from holdfast.method.config import Config
 from holdfast.models.dropout import Dropout
@@ -152,13 +153,18 @@ def test_traced_steps_are_as_they_were(monkeypatch: pytest.MonkeyPatch):
 def took_stacked_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by the number of clients with every stacked step."""
     taken: list[int] = []
-    pieces = stacked_step.StackedStep._pieces
+    pieces, forward = StackedStep._pieces, ChainPass.forward
 
-    def noted(self: Any, objective: Any, w: Tensor) -> Any:
+    def by_autograd(self: Any, objective: Any, w: Tensor) -> Any:
         taken.append(len(w))
         return pieces(self, objective, w)
 
-    monkeypatch.setattr(stacked_step.StackedStep, "_pieces", noted)
+    def by_hand(self: Any, layers: Any, *rest: Tensor) -> Any:
+        taken.append(len(layers[0].weight))
+        return forward(self, layers, *rest)
+
+    monkeypatch.setattr(StackedStep, "_pieces", by_autograd)
+    monkeypatch.setattr(ChainPass, "forward", by_hand)
     return taken
 
 

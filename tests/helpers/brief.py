@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # What trains at the server does little of it, and Krum expects no liar, so that three clients are enough.
 BRIEF = {
+    "dp": "dp(0.1, noise=0)",  # with noise, something comes from nothing
     "ccvr": "ccvr(features=20, steps=10)",
     "feddf": "feddf(steps=5)",
     "fedftg": "fedftg(iterations=2, noise=4, width=8)",

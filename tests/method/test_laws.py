@@ -12,7 +12,6 @@ from torch import nn
 from helpers.brief import brief
 from helpers.toys import (
     ENGINES,
-    FEDERATION,
     Keeper,
     Number,
     Quadratic,
@@ -20,7 +19,6 @@ from helpers.toys import (
     Still,
     assert_close,
     assert_same,
-    mlp,
     points,
     ragged,
     train,
@@ -28,12 +26,8 @@ from helpers.toys import (
 from holdfast import DataSet, Federation, HoldfastError, Method, federate
 from holdfast.core.expression import parse
 from holdfast.core.params import make
-from holdfast.engines.cuda_graph import CohortShape
-from holdfast.engines.vector import Vector
-from holdfast.method.config import Config
 from holdfast.method.part import parts
 from holdfast.method.recipes import RECIPES
-from holdfast.runs.setup import prepare_simulation
 from holdfast.testing.laws import (
     assert_agree,
     assert_changes_nothing,
@@ -130,17 +124,6 @@ def test_a_part_may_keep_the_model_that_it_is_given(way, monkeypatch):
     for _ in range(4):  # by hand
         w, last, before = w - 0.5 * ((w - 8.0) + 0.5 * (w - last) + 0.25 * (w - before)), w, last
     assert float(kept.after[1]["w"]) == pytest.approx(w, abs=1e-12)
-
-
-def test_few_clients_take_a_step_of_half_the_width():
-    """Where chance decides who takes part, a small rest of a cohort does not fill up a step for all."""
-    simulation = prepare_simulation(
-        Config(clients=4, cohort=3, engine="vector"), Method.parse("fedavg"), FEDERATION, mlp()
-    )
-    local = simulation.engines[0].training
-    room = CohortShape(rows=10, slots=4, batch=5, ragged=True)
-    assert [Vector(local, None, room)._width(n) for n in (1, 5, 6, 10)] == [5, 5, 10, 10]
-    assert [Vector(local, 3, room)._width(n) for n in (1, 2, 3)] == [2, 2, 3]
 
 
 # -- nothing comes from nothing --------------------------------------------------------------------------------------

@@ -18,12 +18,13 @@ from holdfast.comparison.compare import tabulate
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.stored_run import read_run
+from holdfast.core import commit as commits
+from holdfast.core.commit import commit, described
 from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.reports.page_text import made
 from holdfast.reports.study import read_study
-from holdfast.runs import provenance
-from holdfast.runs.provenance import DATA, MADE, commit, described
+from holdfast.runs.provenance import DATA, MADE
 from holdfast.runs.summary_file import read_summary, write_summary
 
 TINY = {"data": "digits", "model": "linear", "clients": 4, "cohort": 2, "steps": 1, "rounds": 2, "device": "cpu"}
@@ -33,7 +34,7 @@ TINY = {"data": "digits", "model": "linear", "clients": 4, "cohort": 2, "steps":
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """As if the code lay in a folder that is no checkout."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.setattr(commits, "ROOT", tmp_path)
     monkeypatch.delenv("HOLDFAST_COMMIT", raising=False)
     commit.cache_clear()
     yield tmp_path

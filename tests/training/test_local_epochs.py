@@ -16,9 +16,6 @@ from helpers.flower_toys import SMALL, on_grid
 from helpers.toys import FEDERATION, Anchor, assert_close, assert_same, mlp, quadratic, train
 from holdfast import Client, Part, Tensors
 from holdfast.engines.batches import plan
-from holdfast.engines.cohort import Cohort
-from holdfast.engines.cuda_graph import with_idle_rows
-from holdfast.engines.local_training import ClientInfo
 from holdfast.method.config import Config
 from holdfast.parts.nova import Nova
 from holdfast.parts.scaffold import Scaffold
@@ -143,18 +140,6 @@ def test_clients_of_one_size_may_differ_in_their_epochs(way: str):
     loop, other = (quadratic(Scaffold(), *clients, epochs=RANGE, rounds=3, **how) for how in ways)
     assert len(set(draw_epochs(Config(epochs=RANGE), np.arange(4), 1).tolist())) > 1
     assert_close(other.after[3], loop.after[3], 1e-12)
-
-
-def test_idle_rows_take_no_step():
-    """They fill a cohort up to the width of a traced step."""
-    owned, n = torch.arange(20).reshape(2, 10), torch.tensor([10, 4])
-    made = plan(owned, n, torch.arange(2), words=(0, 1, 0), batch=3, epochs=[2, 3], steps=None)
-    zeros = torch.zeros(2)
-    filled = with_idle_rows(Cohort(ClientInfo(*[zeros] * 8), {}, made), 5)
-    assert filled.size == 5
-    assert torch.equal(filled.plan.mask[:2], made.mask)
-    assert not filled.plan.mask[2:].any()
-    assert [filled.plan.training_in(e) for e in range(3)] == [[0, 1], [0, 1], [1]]
 
 
 @pytest.mark.parametrize("way", ["loop", *WAYS])

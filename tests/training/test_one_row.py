@@ -11,15 +11,15 @@ from torch import Tensor
 from helpers.toys import ENGINES, Number, Quadratic, points, train
 from holdfast import HoldfastError, Method, Part
 from holdfast.core.tensors import PerPart, Tensors
+from holdfast.method.one_row import as_one_row
 from holdfast.method.part import Client, Round, Sent, keep, parts
 from holdfast.method.recipes import RECIPES
 from holdfast.testing.laws import ROUNDING, assert_close
-from holdfast.training.one_row import as_one_row
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)
 NAMES = [n for n, c in parts().items() if c.__module__.startswith("holdfast.")]
 SUMS = ["fedagg(mode=aggregated)", "latest(of=cohort)", "scaffold+fedcm+fedbug+clip(1)", "feddyn+mean(uniform)+fedcm"]
-WITHOUT_READERS = [s for s in [*NAMES, *RECIPES, *SUMS] if not Method.parse(s).row_readers]
+WITHOUT_READERS = [s for s in [*NAMES, *RECIPES, *SUMS] if not (Method.parse(s).row_readers or Method.parse(s).private)]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from holdfast.core.tensors import PerPart, Tensors
@@ -51,4 +50,4 @@ def with_one_row(r: Round, delta: Tensor, size: float) -> Round:
     Returns:
         The round.
     """
-    return replace(r, deltas=delta[None], weights=torch.ones_like(r.weights[:1]), size=size)
+    return replace(r, deltas=delta[None], weights=r.weights.new_ones(1), size=size)

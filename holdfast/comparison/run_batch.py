@@ -1,0 +1,237 @@
+"""Carries out several runs as one batch: their clients take turns in the rows of one captured step.
+
+Each run remains what it is alone: it has its folder, its server and its checkpoints, and is carried out by the same
+code, in a thread of its own. Only one thread runs at any time. When every run waits for its clients, these are trained
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import NamedTuple
+
+from holdfast.comparison.executor import Executor, free_gpu_memory, rows_of
+from holdfast.comparison.observers import Observer
+from holdfast.comparison.planned_run import PlannedRun
+from holdfast.core.devices import current_device
+from holdfast.core.turns import TurnTaker
+from holdfast.data.dataset import DataSet
+from holdfast.engines.row_pool import RowPool, SharedRows, Trainees
+from holdfast.engines.row_schedule import best_width
+from holdfast.engines.sharing import difference, with_samples_of
+from holdfast.engines.threads import suitable_threads
+from holdfast.engines.vector import Vector
+from holdfast.runs.setup import RunSetup, arithmetic, simulate
+from holdfast.training.round import Trainer
+from holdfast.training.simulation import Simulation
+
+Ask = Callable[[object], None]  # a thread waits in it until its clients are trained, or until the batch has begun
+
+
+class CannotShare(Exception):
+    """A run is not part of the batch; nothing of it has been written."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a batch.
+
+    Attributes:
+        stopped: Whether a run was stopped before its end.
+        alone: Runs that cannot share steps with the others, and have not been started.
+        later: Runs for which there was no room, likewise.
+    """
+
+    stopped: bool = False
+    alone: list[PlannedRun] = field(default_factory=list)
+    later: list[PlannedRun] = field(default_factory=list)
+
+
+class Ready(NamedTuple):
+    """A run that waits to begin."""
+
+    simulation: Simulation
+    ask: Ask
+
+    @property
+    def engine(self) -> Vector:
+        engine = self.simulation.engines[0]
+        assert isinstance(engine, Vector)
+        return engine
+
+
+@dataclass
+class Member:
+    """A run of a batch.
+
+    Attributes:
+        task: What to run.
+        rows: How many rows its steps must have; None: any number.
+        turn: Its thread.
+    """
+
+    task: PlannedRun
+    rows: int | None
+    turn: TurnTaker[object, None, tuple[str, str]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.task.label}, seed {self.task.config.seed}"
+
+
+class Batch:
+    """Runs that are to share steps.
+
+    Args:
+        tasks: The runs, which are alike (``together.py``).
+        executor: Carries out each of them.
+        watch: Observes every round and run.
+        stop: Asked after every round of every run whether to stop.
+        light: Delete the checkpoints of finished runs.
+    """
+
+    def __init__(
+        self, tasks: Sequence[PlannedRun], executor: Executor, watch: Observer, stop: Callable[[], bool], light: bool
+    ) -> None:
+        self.executor, self.watch, self.stop, self.light = executor, watch, stop, light
+        self.data: DataSet | None = None  # of the first run, on the device
+        self.stopped = False
+        self.errors: list[BaseException] = []
+        self.members = [Member(task, rows_of(task), TurnTaker(self._work(task))) for task in tasks]
+
+    def run(self) -> Outcome:
+        """Carry out the runs. One that fails leaves the others alone; its error is raised when they have ended."""
+        config = self.members[0].task.config
+        try:
+            with arithmetic(config.precision), current_device(config.device):
+                outcome = self._run()
+        finally:
+            for member in self.members:
+                member.turn.close()
+            self.data = None
+            free_gpu_memory()
+        if self.errors:
+            raise self.errors[0]
+        return outcome
+
+    def _work(self, task: PlannedRun) -> Callable[[Ask], tuple[str, str]]:
+        """Return what the thread of a run does."""
+
+        def work(ask: Ask) -> tuple[str, str]:
+            @contextmanager
+            def trainer(setup: RunSetup) -> Iterator[Trainer]:
+                with simulate(self._with_shared_samples(setup)) as made:
+                    assert isinstance(made, Simulation)
+                    ask(Ready(made, ask))
+                    yield made
+
+            def on_round(record: object) -> None:
+                self.watch.round(task, record)  # type: ignore[arg-type]
+
+            return self.executor.carry_out(task, on_round, self.stop, self.light, trainer)
+
+        return work
+
+    def _with_shared_samples(self, setup: RunSetup) -> RunSetup:
+        """Return a setup whose samples are in the same memory as those of the first run, where they are equal."""
+        own = setup.federation.data
+        self.data = self.data or own
+        return replace(setup, federation=replace(setup.federation, data=with_samples_of(own, self.data)))
+
+    def _run(self) -> Outcome:
+        ready: list[tuple[Member, Ready]] = []
+        for member in self.members:
+            asked = self._go(member)
+            if isinstance(asked, Ready):
+                ready.append((member, asked))
+        if not ready:
+            return Outcome(self.stopped)
+        with suitable_threads(ready[0][1].simulation.net):
+            taken, alone, later = self._chosen(ready)
+            self._share(taken)
+            self._play([member for member, _ in taken])
+        return Outcome(self.stopped, alone, later)
+
+    def _chosen(
+        self, ready: list[tuple[Member, Ready]]
+    ) -> tuple[list[tuple[Member, Ready]], list[PlannedRun], list[PlannedRun]]:
+        """Return the runs that share steps, and send away those that cannot and those for which there is no room."""
+        taken: list[tuple[Member, Ready]] = []
+        alone, later = list[PlannedRun](), list[PlannedRun]()
+        rows, clients = None, 0
+        for member, run in ready:
+            why = refusal(taken[0][1] if taken else run, run)
+            if why is None and None not in (rows, member.rows) and rows != member.rows:
+                why = f"it began with steps of {member.rows} rows"
+            if why is not None:
+                self.watch.say(f"{member.name} runs alone: {why}")
+                alone.append(member.task)
+                self._go(member, CannotShare())
+                continue
+            more = max(map(len, run.simulation.foreseen()))
+            if taken and clients + more > taken[0][1].engine.width(member.task.config.batch):
+                later.append(member.task)
+                self._go(member, CannotShare())
+                continue
+            taken.append((member, run))
+            rows, clients = rows or member.rows, clients + more
+        return taken, alone, later
+
+    def _share(self, taken: list[tuple[Member, Ready]]) -> None:
+        """Let runs share the rows of one step."""
+        if not taken:
+            return
+        runs = [run for _, run in taken]
+        engine = runs[0].engine
+        most = engine.width(runs[0].simulation.config.batch)
+        rounds = [list(chain(*each)) for each in zip(*(run.simulation.foreseen() for run in runs), strict=True)]
+        width = next((member.rows for member, _ in taken if member.rows), None) or best_width(rounds, most)
+        width = min(width, most)
+        slots = max(run.engine.shape.slots for run in runs if run.engine.shape is not None)
+        self.pool = RowPool(width, engine.traced_step)
+        for run in runs:
+            run.engine.share(SharedRows(width, run.ask), slots)
+            run.simulation.config = run.simulation.config.changed(rows=width)
+        if len(runs) > 1:
+            self.watch.say(f"{len(runs)} runs share steps of {width} rows: {', '.join(m.name for m, _ in taken)}")
+
+    def _play(self, waiting: list[Member]) -> None:
+        """Let every run go on until it waits for its clients, train these together, and so on."""
+        error: Exception | None = None
+        while waiting:
+            asked = [(member, self._go(member, error)) for member in waiting]
+            trainees = [some for _, wanted in asked if isinstance(wanted, Sequence) for some in wanted]
+            waiting, error = [member for member, wanted in asked if wanted is not None], None
+            try:
+                self.pool.train(trainees)
+            except Exception as failure:
+                error = failure
+
+    def _go(self, member: Member, error: Exception | None = None) -> Ready | Sequence[Trainees] | None:
+        """Let a run go on; return what it waits for, or None if it has ended."""
+        asked = member.turn.go(refusal=error)
+        if asked is not None:
+            assert isinstance(asked, (Ready, Sequence))
+            return asked
+        failure = member.turn.error
+        if failure is not None:
+            self.errors += [] if isinstance(failure, CannotShare) else [failure]
+        elif member.turn.result is not None:
+            state, why = member.turn.result
+            self.stopped = self.stopped or state == "stopped"
+            self.watch.end(member.task, state, why)
+        return None
+
+
+def refusal(first: Ready, run: Ready) -> str | None:
+    """Tell why a run cannot share steps with the first one; None: it can."""
+    engine = run.simulation.engines[0]
+    if not isinstance(engine, Vector) or engine.rows is None:
+        return "its steps are not captured"
+    if run.simulation.federation.on_demand is not None:
+        return "its clients are made on demand"
+    found = difference(first.engine.training, engine.training)
+    return None if found is None else f"it has {found}"

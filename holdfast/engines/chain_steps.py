@@ -1,0 +1,57 @@
+"""The local steps of dense chains where no part takes part in a step: products and little else.
+
+The backward pass adds the gradient to the weights as it goes. Each core trains some of the clients; cores wait for each
+other at the end of an epoch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from holdfast.engines.chain_pass import ChainPass, shares
+from holdfast.engines.cohort import Cohort
+from holdfast.engines.eager_steps import EpochState
+from holdfast.engines.local_training import Broadcast, LocalTraining
+from holdfast.engines.thread_groups import ThreadGroups
+from holdfast.models.dense_chain import Product, descend_layers
+
+
+class ChainSteps:
+    """Takes the steps of a cohort of dense chains.
+
+    Args:
+        training: The local training, in which no part takes part in a step.
+        chain: The products of the network.
+        groups: Where the clients train.
+    """
+
+    def __init__(self, training: LocalTraining, chain: Sequence[Product], groups: ThreadGroups) -> None:
+        self.training, self.passes, self.groups = training, ChainPass(training, chain), groups
+
+    def take(self, broadcast: Broadcast, cohort: Cohort, state: EpochState, epoch: Tensor) -> None:
+        """Take the steps of an epoch, in which all clients train, most steps first. The state is overwritten."""
+        train = partial(self._group, broadcast, cohort, state, int(epoch))
+        self.groups.each(train, cohort.size, cohort.plan.index.shape[-1] * self.training.net.layout.size)
+
+    @torch.no_grad()
+    def _group(self, broadcast: Broadcast, cohort: Cohort, state: EpochState, e: int, rows: slice) -> None:
+        """Take the steps of some of the clients."""
+        w, _, loss, k = state.rows(rows)
+        plan, info, rate = cohort.plan, cohort.info, float(broadcast.lr)
+        steps, index, client, sigma = plan.steps[rows], plan.index[rows, e], info.id[rows], info.sigma[rows]
+        share = shares(plan.mask[rows, e], w.dtype)
+        busy = 0
+        for s in range(steps[0]):
+            still = sum(own > s for own in steps)
+            if still != busy:
+                layers, busy = self.passes.layers(w[:still]), still
+            k[:busy] += 1
+            key = self.training.augment_key(broadcast, client[:busy], k[:busy])
+            x, y = self.training.federation.batch(index[:busy, s], sigma[:busy], key)
+            passed = self.passes.forward(layers, x, y, share[:busy, s])
+            descend_layers(layers, passed.columns, passed.slope, rate)
+            loss[:busy] += passed.loss
