@@ -408,7 +408,7 @@ def test_options_that_are_refused() -> None:
         from_dataframe(good, "y", test="c")
     with raises_exactly("the frame: column 't' leaves no test sample: correct it"):
         from_dataframe(good[:2], "y", test="t")
-    with raises_exactly("test is 'u', which is neither a column of x.csv nor a file: name one of both"):
+    with raises_exactly("test is 'u', which is neither a column of x.csv nor a file: name one or the other"):
         from_csv(write(HEAD + ROWS), "outcome", test="u")
     with raises_exactly("the test frame lacks the columns a, c, t, which the model uses: add them"):
         from_dataframe(good, "y", test=good[["y"]])
