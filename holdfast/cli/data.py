@@ -27,6 +27,8 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="print JSON")
 def list_(data_dir: Path | None, as_json: bool) -> None:
     """List every data set with its size, or with the files that are missing."""
+    from holdfast.core.terminal_text import say
+    from holdfast.data.loading import data_folder
     from holdfast.data.source import shortened
     from holdfast.data.sources import listing
 
@@ -34,15 +36,20 @@ def list_(data_dir: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(r) | {"folder": str(r.folder)} for r in rows]))
         return
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("name", "available", "training", "test", "folder, and the files missing from it")
+    console, root = Console(markup=False, emoji=False), data_folder(data_dir)
+    say(console, f"data folder: {root}")
+    numbers = (Column(name, justify="right", no_wrap=True) for name in ("training", "test"))
+    where = Column("folder", overflow="fold")
+    table = Table(Column("name", no_wrap=True), *numbers, where, box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for r in rows:
-        missing = f": {shortened(r.missing, most=2)}" if r.missing else ""
-        where = r.problem or f"{r.folder}{missing}"
-        table.add_row(r.name, "yes" if r.present else "no", _count(r.train), _count(r.test), where)
-    Console(markup=False, emoji=False).print(table)
+        folder = r.folder.relative_to(root) if r.folder.is_relative_to(root) else r.folder
+        lacks = f" lacks {shortened(r.missing, most=2)}" if r.missing else ""
+        table.add_row(r.name, _count(r.train), _count(r.test), r.problem or f"{folder}{lacks}")
+    console.print(table)
 
 
 @command.command("fetch")

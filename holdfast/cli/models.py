@@ -23,11 +23,16 @@ def command(shape: str, classes: int, imports: tuple[str, ...], as_json: bool) -
     if as_json:
         click.echo(json.dumps(rows))
         return
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     title = f"Networks for inputs of {shape}"
-    table = Table("name", "parameters", "MFLOP", "blocks", "description", title=title, title_justify="left")
+    numbers = (Column(name, justify="right", no_wrap=True) for name in ("parameters", "MFLOP"))
+    table = Table(
+        Column("name", no_wrap=True), *numbers, "blocks", "description", title=title, title_justify="left",
+        box=SIMPLE_HEAD, show_edge=False, pad_edge=False,
+    )  # fmt: skip
     for r in rows:
         if "error" in r:
             table.add_row(r["name"], "-", "-", "-", r["error"])

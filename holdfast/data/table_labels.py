@@ -45,7 +45,9 @@ class TableLabels:
     classes: bool
 
 
-def decide_labels(table: Table, columns: Sequence[str], rows: np.ndarray, task: Task | None) -> TableLabels:
+def decide_labels(
+    table: Table, columns: Sequence[str], rows: np.ndarray, task: Task | None, positive: str | None = None
+) -> TableLabels:
     """Decide what the labels of a table are.
 
     Args:
@@ -53,6 +55,7 @@ def decide_labels(table: Table, columns: Sequence[str], rows: np.ndarray, task: 
         columns: The columns of the labels.
         rows: The training rows, whose classes are all classes.
         task: The task, if the user has named it.
+        positive: The positive one of two classes; by default the second one.
 
     Returns:
         The labels: classes if there is one column, unless it has numbers that are not whole or the task is another.
@@ -62,14 +65,26 @@ def decide_labels(table: Table, columns: Sequence[str], rows: np.ndarray, task: 
         raise HoldfastError("label names no column: name at least one")
     wanted = task is not None and task.has_classes
     if len(columns) == 1 and (wanted or (task is None and _are_classes(table, columns[0]))):
-        if table.cells(columns[0]).kind == BOOLEAN:
-            return TableLabels(columns, ("False", "True"), True)
-        classes = in_order(set(_texts(table, columns[0])[rows]))
+        boolean = table.cells(columns[0]).kind == BOOLEAN
+        classes = ["False", "True"] if boolean else in_order(set(_texts(table, columns[0])[rows]))
         _warn_of_missing(table, columns[0], classes)
-        return TableLabels(columns, tuple(classes), True)
+        return TableLabels(columns, _positive_last(table, columns[0], classes, positive), True)
     if wanted:
         raise HoldfastError(f"a sample has one class, but label names {len(columns)} columns: name one")
+    if positive is not None:
+        raise HoldfastError(f"positive needs two classes, but the labels of {table.where} are numbers: leave it out")
     return TableLabels(columns, columns, False)
+
+
+def _positive_last(table: Table, name: str, classes: Sequence[str], positive: str | None) -> tuple[str, ...]:
+    """Return the classes in order, except that the positive one is the second if the user has named it."""
+    if positive is None:
+        return tuple(classes)
+    if len(classes) != 2:
+        raise HoldfastError(f"positive needs two classes, but label {name!r} has {len(classes)}: leave it out")
+    if positive not in classes:
+        raise unknown("class", positive, classes, f"in column {name!r} of {table.where}")
+    return (*(c for c in classes if c != positive), positive)
 
 
 def read_labels(table: Table, labels: TableLabels) -> np.ndarray:

@@ -78,6 +78,7 @@ def from_dataframe(
     empty: str = MEAN,
     unseen: str = OTHER,
     task: str | Task | None = None,
+    positive: str | bool | int | None = None,
     share: float = 0.2,
     name: str = "table",
     mean: Sequence[float] = (),
@@ -107,6 +108,8 @@ def from_dataframe(
             ``error``.
         unseen: What a category is that no training row has: ``other``, none of the known ones; or an ``error``.
         task: The task, if it cannot be told from the labels.
+        positive: Which of two classes is the positive one, whose recall and precision are shown and which
+            ``pos_weight`` weights; by default the second in order, such as ``yes`` of ``no`` and ``yes``.
         share: The share of every class to hold out where there are no test samples.
         name: The name of the data set.
         mean: The mean per number of a sample, if you know it.
@@ -126,7 +129,8 @@ def from_dataframe(
     held = table if test is None or isinstance(test, str) else _table("the test frame", test)
     everything = np.arange(table.rows)
     rows, test_rows = (everything, np.arange(held.rows)) if held is not table else _marked(table, test)
-    known = decide_labels(table, labels, rows, read_task(task) if isinstance(task, str) else task)
+    wanted = None if positive is None else str(positive)
+    known = decide_labels(table, labels, rows, read_task(task) if isinstance(task, str) else task, wanted)
     y, test_y = read_labels(table, known), read_labels(held, known)
     kind = task_of(task, y, torch.empty(0))
     if test is None:

@@ -91,15 +91,22 @@ class RunFolder:
         write_atomically(self.path / CONFIG, config_to_toml(config))
         write_copies(config, self.path)
 
-    def describe(self, federation: Federation, net: Net) -> None:
-        """Keep who holds what for the report, and what the model is called with: the data may be gone later."""
+    def describe(self, federation: Federation, net: Net, holders: Federation | None = None) -> None:
+        """Keep who holds what for the report, and what the model is called with: the data may be gone later.
+
+        Args:
+            federation: The clients and the scales of the data.
+            net: The network.
+            holders: Knows the samples of the clients; None if only the nodes know them.
+        """
         from holdfast.runs.frozen_weights import frozen_checksum  # here, so that other commands start quickly
         from holdfast.runs.model_facts import facts_of, to_text
 
         found: dict[str, Any] = {"classes": list(federation.strata_names)}
         if federation.clients <= LISTED and federation.on_demand is None:
             found |= {"names": list(federation.client_names)} if federation.client_names else {}
-            found["counts"] = federation.deal.counts(federation.strata, len(federation.strata_names)).tolist()
+            if holders is not None and len(holders.deal.index):
+                found["counts"] = holders.deal.counts(holders.strata, len(holders.strata_names)).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")
         facts = replace(facts_of(federation, net.module), frozen=frozen_checksum(net))
         write_atomically(self.path / MODEL_FACTS, to_text(facts))

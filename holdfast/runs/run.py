@@ -56,7 +56,8 @@ from holdfast.runs.summary_file import identity
 from holdfast.runs.trackers import require, tracked
 from holdfast.tasks.task_names import read_task
 from holdfast.training.client_scores import ClientScores, spread_of
-from holdfast.training.evaluation import Score, all_metrics, defined, floor
+from holdfast.training.evaluation import Score, all_metrics, defined
+from holdfast.training.floor import floor
 from holdfast.training.personal import TUNED, personalise
 from holdfast.training.privacy import summary_of
 from holdfast.training.round import Evaluation, Trainer
@@ -206,7 +207,7 @@ def _reserved(options: RunOptions) -> AbstractContextManager[object]:
 def _play(trainer: Trainer, options: RunOptions, federation: Federation) -> Result:
     """Play the rounds that are left, and sum up; ``federation`` has the clients' samples wherever they train."""
     config, folder = trainer.config, options.folder
-    history = _open(trainer, options)
+    history = _open(trainer, options, federation)
     options.on_start(trainer, len(history))
     with tracked(config, options.path, len(history), options.on_round) as on_round:
         found = _rounds(trainer, replace(options, on_round=on_round), history)
@@ -243,8 +244,17 @@ def _over_clients(scores: ClientScores, personal: dict[int, float], metric: Metr
     return {kind: {name: finite(v) for name, v in found.items()} for kind, found in figures.items()}
 
 
-def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
-    """Create the run's folder, or bring the trainer to where a stopped run was."""
+def _open(trainer: Trainer, options: RunOptions, federation: Federation) -> list[RoundRecord]:
+    """Create the run's folder, or bring the trainer to where a stopped run was.
+
+    Args:
+        trainer: Trains the clients.
+        options: Where the run is kept.
+        federation: Holds the clients' samples as far as they are known here.
+
+    Returns:
+        The history so far.
+    """
     folder = options.folder
     if folder is None:
         trainer.settle()
@@ -252,7 +262,7 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
     if not options.resume:
         folder.create(trainer.config, options.overwrite)
         trainer.settle()
-        folder.describe(trainer.federation, trainer.net)
+        folder.describe(trainer.federation, trainer.net, federation)
         return []
     folder.check_covered(trainer.config)
     stored = read_model_facts(folder.path)
@@ -262,7 +272,7 @@ def _open(trainer: Trainer, options: RunOptions) -> list[RoundRecord]:
     records = folder.reopen(trainer.config, done)
     trainer.settle()
     if not folder.described:  # the run was killed before it was, or an earlier version started it
-        folder.describe(trainer.federation, trainer.net)
+        folder.describe(trainer.federation, trainer.net, federation)
     return records
 
 
@@ -341,9 +351,9 @@ def _last_scores(
 ) -> dict[str, dict[str, float | None]]:
     """Return the scores of the last model by every metric, and those of a model without inputs, for the summary."""
     metrics = all_metrics(trainer.metrics, federation.data.task)
-    kept = trainer.net.kept_at_clients()  # the clients have scored their own models
+    kept = bool(trainer.net.kept_at_clients())  # the clients have scored their own models
     score = found.test if found is not None and kept else trainer.evaluate(metrics=metrics)
-    lowest = floor(federation, [m for m in metrics if m.name in score.values])
+    lowest = floor(federation, [m for m in metrics if m.name in score.values], kept)
     return {"final_scores": defined(score.values), "floor": defined(lowest)}
 
 

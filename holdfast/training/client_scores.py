@@ -13,6 +13,7 @@ from torch import Tensor
 from holdfast.data.deal import Deal
 from holdfast.data.federation import Federation
 from holdfast.metrics.metric import Metric
+from holdfast.metrics.predictions import Predictions
 from holdfast.models.net import Net
 from holdfast.training.evaluation import AT_ONCE, Score, predicted
 
@@ -57,12 +58,26 @@ def score_clients(net: Net, w: Tensor, federation: Federation, held: Deal, metri
     Returns:
         The scores of all clients that have samples.
     """
-    ids = np.flatnonzero(held.sizes)
-    if not len(ids):
+    if not held.sizes.any():
         return ClientScores((), (), (), {m.name: () for m in metrics})
-    task = federation.data.task
-    found = predicted(net, w, task, federation.held_batches(held, AT_ONCE))
-    items = task.items(federation.data.y[torch.from_numpy(held.index).to(federation.device)]).cpu().numpy()
+    found = predicted(net, w, federation.data.task, federation.held_batches(held, AT_ONCE))
+    return scores_by_client(found, federation, held, metrics)
+
+
+def scores_by_client(found: Predictions, federation: Federation, held: Deal, metrics: Sequence[Metric]) -> ClientScores:
+    """Score predictions for the samples of several clients, each client's by themselves.
+
+    Args:
+        found: The predictions, in the order of ``held``.
+        federation: Holds the samples.
+        held: Which samples are whose.
+        metrics: What to compute.
+
+    Returns:
+        The scores of all clients that have samples.
+    """
+    ids, data = np.flatnonzero(held.sizes), federation.data
+    items = data.task.items(data.y[torch.from_numpy(held.index).to(data.y.device)]).cpu().numpy()
     ends = np.concatenate([[0], np.cumsum(items)])[held.offsets]
     pieces = [found.rows(slice(int(ends[i]), int(ends[i + 1]))) for i in ids]
     values = {m.name: tuple(m.score(p) for p in pieces) for m in metrics}

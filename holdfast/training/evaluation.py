@@ -111,27 +111,6 @@ def score(p: Predictions, metrics: Sequence[Metric], classes: int) -> Score:
     return Score(values, by_class, loss_by_class)
 
 
-def floor(federation: Federation, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Score a model that returns the same outputs for every test sample: the best ones for the clients' samples.
-
-    Args:
-        federation: The clients' samples, and the test data.
-        metrics: What to compute.
-
-    Returns:
-        The scores by name; none where the clients' samples are not known or the task has no such outputs.
-    """
-    data, task = federation.data, federation.data.task
-    own = torch.from_numpy(federation.deal.index).to(data.y.device)
-    outputs = task.constant(data.y[own], federation.classes) if len(own) else None
-    if outputs is None:
-        return {}
-    shape = (*task.positions(data.test_y), federation.classes)
-    chunks = [task.judge(outputs.expand(len(y), *shape), y) for y in torch.split(data.test_y, AT_ONCE)]
-    found = Predictions.of(task, chunks)
-    return {m.name: m.score(found) for m in metrics}
-
-
 def defined(values: Mapping[str, float]) -> dict[str, float | None]:
     """Return scores as a run records them: None where a metric is not defined or not finite."""
     return {name: value if math.isfinite(value) else None for name, value in values.items()}

@@ -231,6 +231,23 @@ def test_classes(cells: list[str], classes: tuple[str, ...], y: list[int]) -> No
     assert (data.task.name, data.classes, data.y.tolist()) == ("classification", classes, y)
 
 
+@pytest.mark.parametrize(
+    ("cells", "positive", "classes", "y"),
+    [
+        (["ill", "well", "ill", "well"], "ill", ("well", "ill"), [1, 0, 1, 0]),
+        (["ill", "well", "ill", "well"], "well", ("ill", "well"), [0, 1, 0, 1]),
+        (["true", "false", "true", "true"], False, ("True", "False"), [0, 1, 0, 0]),
+        (["1", "2", "1", "2"], 1, ("2", "1"), [1, 0, 1, 0]),
+    ],
+)
+def test_the_positive_class_is_the_second(cells: list[str], positive: Any, classes: tuple[str, ...], y: list[int]):
+    path = write("x,y\n" + "".join(f"{i},{cell}\n" for i, cell in enumerate(cells)))
+    data = from_csv(path, "y", test=path, positive=positive)
+    assert (data.classes, data.y.tolist(), data.test_y.tolist()) == (classes, y, y)
+    named = holdfast.load(f"csv('{path}', label=y, test='{path}', positive='{positive}')")
+    assert (named.classes, named.y.tolist()) == (classes, y)
+
+
 def test_numbers_to_predict() -> None:
     path = write("x,y,z\n1,0.5,7\n2,1.5,8\n3,2,9\n")
     data = from_csv(path, "y", columns="x", test=path)
@@ -408,12 +425,18 @@ def test_options_that_are_refused() -> None:
         from_dataframe(good, "y", test="c")
     with raises_exactly("the frame: column 't' leaves no test sample: correct it"):
         from_dataframe(good[:2], "y", test="t")
-    with raises_exactly("test is 'u', which is neither a column of x.csv nor a file: name one of both"):
+    with raises_exactly("test is 'u', which is neither a column of x.csv nor a file: name one or the other"):
         from_csv(write(HEAD + ROWS), "outcome", test="u")
     with raises_exactly("the test frame lacks the columns a, c, t, which the model uses: add them"):
         from_dataframe(good, "y", test=good[["y"]])
     with raises_exactly("unknown class 'z' in column 'y' of the test frame; known: a, b"):
         from_dataframe(good, "y", test=good.assign(y="z"))
+    with raises_exactly("unknown class 'z' in column 'y' of the frame; known: a, b"):
+        from_dataframe(good, "y", positive="z")
+    with raises_exactly("positive needs two classes, but label 'y' has 3: leave it out"):
+        from_dataframe(good.assign(y=list("abca")), "y", positive="a")
+    with raises_exactly("positive needs two classes, but the labels of the frame are numbers: leave it out"):
+        from_dataframe(good, "a", task="regression", positive="a")
     with raises_exactly("the frame: column 'c' names no client in sample 3: fill it in, or leave it out"):
         from_dataframe(good.assign(c=["u", "v", "u", None]), "y", client="c", test=good)
 

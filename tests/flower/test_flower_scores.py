@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,15 +104,19 @@ def assert_same(found: holdfast.Result, expected: holdfast.Result, tolerance: fl
 
 
 # -- data sets by name -----------------------------------------------------------------------------------------------
-def test_clients_of_a_named_data_set_are_scored_as_in_simulation():
+def test_clients_of_a_named_data_set_are_scored_as_in_simulation(tmp_path: Path):
     settings = {
         **SETTINGS, "data": "digits", "split": "dirichlet(0.5)", "model": "linear", "method": "scaffold", "batch": 64,
         "client_eval": True, "validation": 0.1,
     }  # fmt: skip
     grid = MemoryGrid(settings, 4)
-    found = serve(grid, Config(**settings), {**DEPLOYED, **settings})
+    found = serve(grid, Config(**settings), {**DEPLOYED, **settings, "out": str(tmp_path / "nodes")})
     values = {k: v for k, v in settings.items() if k != "method"}
-    assert_same(found, holdfast.run("scaffold", engine="loop", **values))
+    expected = holdfast.run("scaffold", engine="loop", out=tmp_path / "here", **values)
+    assert_same(found, expected)
+    assert found.summary["floor"] == pytest.approx(expected.summary["floor"])
+    here, nodes = (json.loads((tmp_path / where / "split.json").read_text()) for where in ("here", "nodes"))
+    assert nodes == here  # the server knows who holds how much, though it has no sample of theirs
     assert {m.content["numbers"]["purpose"] for m in grid.sent if m.metadata.message_type == SCORE} == {"client_test"}
     for request in grid.sent:  # no sample, no prediction, no label: numbers of a client, and that is all
         assert set(request.content) <= {"numbers", "model", "messages", "public"}
@@ -148,6 +153,7 @@ def test_own_data_of_every_task_as_in_simulation(task: str, tmp_path: Path):
     train = np.concatenate([expected_rows(i, expected) for i in range(4)])
     assert found.facts.mean == pytest.approx(x.astype(np.float32)[train].astype(float).mean(0), rel=1e-12)
     assert found.facts.std == pytest.approx(x.astype(np.float32)[train].astype(float).std(0), rel=1e-9)
+    assert "counts" not in json.loads((tmp_path / "run" / "split.json").read_text())  # which only the nodes know
     stored = holdfast.load_run(tmp_path / "run")
     np.testing.assert_allclose(stored.predict(x), expected.predict(x), rtol=1e-5)
     assert stored.client_scores() == found.client_scores()

@@ -19,7 +19,7 @@ from holdfast.cli.score_table import score_lines
 from holdfast.data.deal import Deal
 from holdfast.metrics.metric_names import every_metric
 from holdfast.tasks.next_token import NextToken
-from holdfast.training.evaluation import floor
+from holdfast.training.floor import floor
 
 RNG = np.random.default_rng(0)
 
@@ -58,6 +58,23 @@ def test_only_the_clients_training_samples_count():
     held = np.arange(60, 220)
     fewer = replace(federation, deal=Deal(held, np.array([0, len(held)])))
     assert floor_of(fewer)["accuracy"] == pytest.approx(100 / 220)
+
+
+def test_with_a_model_at_every_client_it_is_the_mean_over_clients():
+    """As the score of such a run is: on each client's own test samples, or on its class mix of the test data."""
+    y, test_y = np.repeat([0, 1, 0, 1], [60, 5, 10, 20]), np.repeat([0, 1], [90, 10])
+    x, owner = RNG.normal(size=(95, 2)), np.repeat(["north", "south"], [65, 30])
+    data = holdfast.from_arrays(x, y, RNG.normal(size=(100, 2)), test_y, groups=owner)
+    known = every_metric(data.task)
+    fed = holdfast.federate(data, client_test=0.3)
+    assert fed.client_test is not None
+    own = [data.y[torch.from_numpy(fed.client_test.client(i))].numpy() for i in range(2)]
+    found = floor(fed, known, over_clients=True)
+    assert found["accuracy"] == pytest.approx(np.mean([(part == 0).mean() for part in own]))
+    assert found["accuracy"] != pytest.approx(floor(fed, known)["accuracy"], abs=0.01)
+    mixed = floor(holdfast.federate(data), known, over_clients=True)
+    assert mixed.keys() == {"accuracy", "loss"}
+    assert mixed["accuracy"] == pytest.approx((60 / 65 + 10 / 30) / 2)
 
 
 def test_a_class_without_training_samples_has_a_finite_loss():

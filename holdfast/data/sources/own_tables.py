@@ -30,6 +30,7 @@ class TableSource(Source):
     unseen: str = param("other", "what a category is that no training row has", choices=CHOICES["unseen"])
     normalise: str = normalise_param(FEDERATED)
     task: str | None = param(None, "the task, if it cannot be told from the labels")
+    positive: str | None = param(None, "the positive one of two classes; by default the second one")
     share: float = param(0.2, "share of every class to hold out if there are no test samples", above=0, below=1)
 
     def place(self, data_dir: Path) -> Path:
