@@ -26,8 +26,9 @@ from advise_experience import trials_on
 
 import holdfast
 from holdfast.advice import experience
+from holdfast.advice.advise import refused
 from holdfast.advice.budget import Budget
-from holdfast.advice.candidates import BASELINE, FIELD, Candidate, Point
+from holdfast.advice.candidates import BASELINE, FIELD, Candidate, Point, fitting
 from holdfast.advice.experience import ordered
 from holdfast.advice.federation_look import look
 from holdfast.advice.race import Race, Rules
@@ -144,12 +145,13 @@ def usps(path: Path) -> holdfast.DataSet:
 def study(held_out: HeldOut, given: argparse.Namespace) -> dict[str, Any]:
     """Return what the full search finds in a federation, what every policy takes, and how it does on the test data."""
     trials = trials_of(held_out, given)
-    tuned = full_search(trials)
+    field = fitting(FIELD, refused(FIELD, trials))
+    tuned = full_search(field, trials)
     chosen = {method: validated(point, trials) for method, point in tuned.items()}
     best = max(chosen, key=lambda method: chosen[method])
     seen = look(trials.executor.federation(trials.config), trials.config.cohort_size)
     shipped = experience.shipped_races()
-    answers = {ADVISE: advised(ordered(FIELD, seen, shipped), trials), PLAIN: advised(FIELD, trials)}
+    answers = {ADVISE: advised(ordered(field, seen, shipped), trials), PLAIN: advised(field, trials)}
     overall = overall_best(shipped, list(tuned))
     fixed = {FEDAVG: tuned[BASELINE], SCAFFOLD: tuned["scaffold"], OVERALL: tuned[overall], SEARCH: tuned[best]}
     return {
@@ -159,10 +161,10 @@ def study(held_out: HeldOut, given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def full_search(trials: StoredTrials) -> dict[str, Point]:
+def full_search(field: Sequence[Candidate], trials: StoredTrials) -> dict[str, Point]:
     """Return every method at the best of its five settings; without those that diverge at each."""
     found = dict[str, Point]()
-    for candidate in FIELD:
+    for candidate in field:
         points = [Point(candidate, rounded(trials.config.lr * factor)) for factor in RATES]
         outcomes = run(points, trials)
         more = further(points, outcomes)
