@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def measured(method: str, clients: int, cohort: int, width: int) -> dict[str, An
         method, holdfast.federate(data), f"mlp(width={width})", states="disk", cohort=cohort, rounds=ROUNDS, steps=5,
         batch=SAMPLES, eval_every=ROUNDS, on_round=lambda record: clock.append(time.process_time()),
     )  # fmt: skip
-    spent = [after - before for before, after in zip(clock, clock[1:], strict=False)][1:]
+    spent = [after - before for before, after in pairwise(clock)][1:]
     return {
         "method": method, "clients": clients, "cohort": cohort, "width": width, "seconds": statistics.median(spent),
         "bytes": statistics.fmean(record.upload_bytes + record.download_bytes for record in found.history),
@@ -102,10 +103,8 @@ def table(sweep: str, rows: list[dict[str, Any]]) -> str:
     ]
     for one in rows:
         many = f"{one['width']} units wide" if sweep == "model" else f"{one[sweep]:,}"
-        lines.append(
-            f"| {many} | {one['method']} | {one['parameters']:,} | {one['seconds']:.2g} s | {one['bytes'] / 1e6:.3g} MB | "
-            f"{one['memory'] / 1e6:.0f} MB |"
-        )
+        cost = f"{one['seconds']:.2g} s | {one['bytes'] / 1e6:.3g} MB | {one['memory'] / 1e6:.0f} MB"
+        lines.append(f"| {many} | {one['method']} | {one['parameters']:,} | {cost} |")
     return "\n".join(lines)
 
 
