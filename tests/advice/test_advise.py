@@ -316,6 +316,17 @@ def test_a_race_of_the_same_federation_replaces_the_older_one(own_experience):
     assert json.loads(own_experience.read_text())["races"][0] == to_json(own_races()[0])
 
 
+def test_a_race_whose_experience_cannot_be_kept_has_its_answer(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("HOLDFAST_EXPERIENCE", str(tmp_path / "file" / "experience.json"))
+    said = list[str]()
+    watch = Observer()
+    watch.say = said.append  # type: ignore[method-assign]
+    race = small_race(tmp_path / "race", methods=["scaffold"], experience=True, watch=watch)
+    assert race.finished
+    assert said[-1].startswith("this race is not kept as experience: ")
+
+
 def test_a_damaged_file_of_experience_is_named(own_experience: Path):
     own_experience.parent.mkdir()
     own_experience.write_text("{")
