@@ -39,7 +39,7 @@ from holdfast.comparison.labels import slug
 from holdfast.comparison.stats import paired
 
 ROOT = Path(__file__).resolve().parents[1]
-STORED, PAGE = ROOT / "benchmarks" / "advise_regret.json", ROOT / "docs" / "advise.md"
+STORED, PAGE = ROOT / "benchmarks" / "studies" / "advise_regret.json", ROOT / "docs" / "advise.md"
 START, END = "<!-- table: written by python benchmarks/advise_regret.py -->", "<!-- end of table -->"
 ROUNDS, BUDGET = 10, 400
 RATES = (1 / 3, 1.0, 3.0)  # of the usual learning rate: the first three runs of the full search; two more follow
