@@ -17,13 +17,14 @@ import statistics
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-STORED, PAGE = ROOT / "benchmarks" / "scale_costs.json", ROOT / "docs" / "scale.md"
+STORED, PAGE = ROOT / "benchmarks" / "studies" / "scale_costs.json", ROOT / "docs" / "scale.md"
 START, END = "<!-- tables: written by python benchmarks/scale_costs.py -->", "<!-- end of tables -->"
 SAMPLES, NUMBERS, CLASSES = 20, 100, 10
 USUAL = {"method": "fedavg", "clients": 100_000, "cohort": 100, "width": 50}
@@ -52,8 +53,8 @@ def main() -> None:
         rows = {sweep: [row(USUAL | changes) for changes in found] for sweep, found in SWEEPS.items()}
         STORED.write_text(json.dumps(rows, indent=1) + "\n")
     before, _, rest = PAGE.read_text().partition(START)
-    tables = "\n\n".join(table(sweep, rows) for sweep, rows in json.loads(STORED.read_text()).items())
-    PAGE.write_text(before + START + "\n\n" + tables + "\n\n" + END + rest.partition(END)[2])
+    shown = tables(json.loads(STORED.read_text()))
+    PAGE.write_text(before + START + "\n\n" + shown + "\n\n" + END + rest.partition(END)[2])
 
 
 def row(settings: dict[str, Any]) -> dict[str, Any]:
@@ -85,13 +86,18 @@ def measured(method: str, clients: int, cohort: int, width: int) -> dict[str, An
         method, holdfast.federate(data), f"mlp(width={width})", states="disk", cohort=cohort, rounds=ROUNDS, steps=5,
         batch=SAMPLES, eval_every=ROUNDS, on_round=lambda record: clock.append(time.process_time()),
     )  # fmt: skip
-    spent = [after - before for before, after in zip(clock, clock[1:], strict=False)][1:]
+    spent = [after - before for before, after in pairwise(clock)][1:]
     return {
         "method": method, "clients": clients, "cohort": cohort, "width": width, "seconds": statistics.median(spent),
         "bytes": statistics.fmean(record.upload_bytes + record.download_bytes for record in found.history),
         "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "parameters": sum(p.numel() for p in found.model.parameters()),
     }  # fmt: skip
+
+
+def tables(stored: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the tables of all sweeps."""
+    return "\n\n".join(table(sweep, rows) for sweep, rows in stored.items())
 
 
 def table(sweep: str, rows: list[dict[str, Any]]) -> str:
@@ -102,10 +108,8 @@ def table(sweep: str, rows: list[dict[str, Any]]) -> str:
     ]
     for one in rows:
         many = f"{one['width']} units wide" if sweep == "model" else f"{one[sweep]:,}"
-        lines.append(
-            f"| {many} | {one['method']} | {one['parameters']:,} | {one['seconds']:.2g} s | {one['bytes'] / 1e6:.3g} MB | "
-            f"{one['memory'] / 1e6:.0f} MB |"
-        )
+        cost = f"{1000 * one['seconds']:.0f} ms | {one['bytes'] / 1e6:.3g} MB | {one['memory'] / 1e6:.0f} MB"
+        lines.append(f"| {many} | {one['method']} | {one['parameters']:,} | {cost} |")
     return "\n".join(lines)
 
 

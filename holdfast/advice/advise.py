@@ -184,8 +184,16 @@ def _race(asked: _Asked, candidates: Sequence[Candidate], trials: StoredTrials, 
     race = Race(rules, candidates, asked.budget, trials, watch.say)
     result = race.result()
     if asked.experience:
-        remember(PastRace(config.data, str(config.split), seen.vector(), gains(result.screened)))
+        _remember(PastRace(config.data, str(config.split), seen.vector(), gains(result.screened)), watch)
     return _answer(asked, seen, result, trials, rules, own)
+
+
+def _remember(race: PastRace, watch: Observer) -> None:
+    """Keep a race as experience; its answer does not depend on whether that works."""
+    try:
+        remember(race)
+    except (OSError, HoldfastError) as error:
+        watch.say(f"this race is not kept as experience: {error}")
 
 
 def _look(trials: StoredTrials, federation: Federation) -> FederationLook:

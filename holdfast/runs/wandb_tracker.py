@@ -40,7 +40,7 @@ class WandbTracker:
         with self._answering():
             self.run = self.wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "holdfast"), name=folder.name, dir=folder, id=known,
-                resume="allow", group=study, job_type=entry, tags=[entry] if entry else None,
+                resume="allow" if known else None, group=study, job_type=entry, tags=[entry] if entry else None,
                 config=config.set_values(), settings=self.wandb.Settings(silent=True, console="off"),
             )  # fmt: skip
         kept.write_text(self.run.id + "\n", encoding="utf-8")

@@ -24,7 +24,7 @@ from holdfast.advice.advise import ANSWER, QUESTION, Advice
 from holdfast.advice.answer import Answer, Rival
 from holdfast.advice.answer_text import close_rivals
 from holdfast.advice.candidates import FIELD
-from holdfast.advice.experience import PastRace, ordered, own_races, remember
+from holdfast.advice.experience import PastRace, ordered, own_races, remember, shipped_races
 from holdfast.advice.federation_look import FederationLook, look
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.study_schema import PairedDifference
@@ -293,6 +293,20 @@ def test_experience_orders_the_field_by_similar_federations():
     assert ordered(FIELD, EVEN, []) == list(FIELD)
 
 
+def test_the_shipped_races_are_of_this_field_and_order_it():
+    races = shipped_races()
+    assert {race.data for race in races} >= {"digits", "mnist"}
+    for race in races:
+        assert len(race.look) == len(EVEN.vector())
+        assert all(0 <= value <= 1 for value in race.look)
+        assert set(race.gains) <= {c.method for c in FIELD[1:]}
+        assert all(abs(gain) <= 1 for gain in race.gains.values())
+    order = ordered(FIELD, SKEWED, races)
+    assert order[0] == FIELD[0]
+    assert sorted(c.method for c in order) == sorted(c.method for c in FIELD)
+    assert order != list(FIELD)
+
+
 def test_a_race_of_the_same_federation_replaces_the_older_one(own_experience):
     assert own_races() == []
     remember(PastRace("digits", "iid", SKEWED.vector(), {"scaffold": 0.5}))
@@ -300,6 +314,17 @@ def test_a_race_of_the_same_federation_replaces_the_older_one(own_experience):
     remember(PastRace("digits", "iid", SKEWED.vector(), {"scaffold": 0.4}))
     assert [race.gains["scaffold"] for race in own_races()] == [0.1, 0.4]
     assert json.loads(own_experience.read_text())["races"][0] == to_json(own_races()[0])
+
+
+def test_a_race_whose_experience_cannot_be_kept_has_its_answer(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("HOLDFAST_EXPERIENCE", str(tmp_path / "file" / "experience.json"))
+    said = list[str]()
+    watch = Observer()
+    watch.say = said.append  # type: ignore[method-assign]
+    race = small_race(tmp_path / "race", methods=["scaffold"], experience=True, watch=watch)
+    assert race.finished
+    assert said[-1].startswith("this race is not kept as experience: ")
 
 
 def test_a_damaged_file_of_experience_is_named(own_experience: Path):
