@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from holdfast.core.tensors import PerPart
 from holdfast.data.batch import Batch
 from holdfast.engines.local_training import BatchResult, ClientInfo, ClientTask, LocalTraining
+from holdfast.method.hook_checks import is_library
 
 # Operations, without the underscores of operators, that compute each number of the result from one of each argument.
 NUMBER_BY_NUMBER = {
@@ -75,7 +76,8 @@ class LiftedStep:
 
     def __init__(self, training: LocalTraining) -> None:
         self.training = training
-        self.possible, self.taken = not training.by_hook["teachers"], False
+        ours = all(map(is_library, training.method.parts))  # the checks of users' hooks expect shapes of one client
+        self.possible, self.taken = ours and not training.by_hook["teachers"], False
         self.latest = threading.local()  # what the thread trained with last, and what was made of it
 
     @property
