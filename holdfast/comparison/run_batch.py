@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import NamedTuple
 
 from holdfast.comparison.executor import Executor, free_gpu_memory, rows_of
 from holdfast.comparison.observers import Observer
@@ -50,7 +49,8 @@ class Outcome:
     later: list[PlannedRun] = field(default_factory=list)
 
 
-class Ready(NamedTuple):
+@dataclass(frozen=True)
+class Ready:
     """A run that waits to begin."""
 
     simulation: Simulation
@@ -194,7 +194,7 @@ class Batch:
         self.pool = RowPool(width, engine.traced_step)
         for run in runs:
             run.engine.share(SharedRows(width, run.ask), slots)
-            run.simulation.config = run.simulation.config.changed(rows=width)
+            run.simulation.config = run.simulation.config.changed(step_rows=width)
         if len(runs) > 1:
             self.watch.say(f"{len(runs)} runs share steps of {width} rows: {', '.join(m.name for m, _ in taken)}")
 

@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-Question, Answer, Result = TypeVar("Question"), TypeVar("Answer"), TypeVar("Result")
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class TurnTaker(Generic[Question, Answer, Result]):

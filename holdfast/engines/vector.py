@@ -77,7 +77,9 @@ class Vector:
         self._start = vmap(training.start, in_dims=(CLIENT_AXES,))
         vmapped = vmap(self._one_step, in_dims=STEP_AXES)
         self._step: Callable[..., tuple[Tensor, PerPart, Tensor]] = StackedStep(training) if self.stacked else vmapped
-        self.rows: Rows | None = None if shape is None else RowPool(min(shape.rows, self.width(shape.batch)), self.traced_step)
+        self.rows: Rows | None = None
+        if shape is not None:
+            self.rows = RowPool(min(shape.rows, self.width(shape.batch)), self.traced_step)
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
