@@ -128,7 +128,7 @@ def test_together_as_alone(method: str, settings: dict, tmp_path: Path):
     (rows,) = set(rows_of(together))
     assert rows
     assert len(notes.said) == 1
-    assert f"3 runs share steps of {rows} rows" in notes.said[0]
+    assert f"3 runs of {method} share steps of {rows} rows" == notes.said[0]
     assert notes.ended == dict.fromkeys(range(3), "finished")
     alone = planned(tmp_path / "alone", method, step_rows=rows, **settings)
     assert carried_out(alone, together=False).said == []
@@ -163,7 +163,7 @@ def test_learning_rates_share_steps_too(tmp_path: Path):
         ]
 
     together = tasks("together")
-    assert "4 runs share steps" in carried_out(together).said[0]
+    assert "4 runs of x share steps" in carried_out(together).said[0]
     alone = tasks("alone", step_rows=rows_of(together)[0])
     carried_out(alone, together=False)
     assert_same_runs(together, alone)
