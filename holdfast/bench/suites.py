@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from holdfast.bench import cpu, disk, gpu, scaling, startup
+from holdfast.bench import cpu, disk, gpu, scaling, skewed, startup
 from holdfast.bench.timing import Timing, machine
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.plain_parser import PlainParser

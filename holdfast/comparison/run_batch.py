@@ -33,7 +33,7 @@ class CannotShare(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BatchOutcome:
     """What became of a batch.
 
     Attributes:
@@ -70,7 +70,7 @@ class Member:
     turn: TurnTaker[object, None, tuple[str, str]]
 
 
-class Batch:
+class RunBatch:
     """Runs that are to share steps.
 
     Args:
@@ -90,7 +90,7 @@ class Batch:
         self.errors: list[BaseException] = []
         self.members = [Member(task, rows_of(task), TurnTaker(self._work(task))) for task in tasks]
 
-    def run(self) -> Outcome:
+    def run(self) -> BatchOutcome:
         """Carry out the runs. One that fails leaves the others alone; its error is raised when they have ended."""
         config = self.members[0].task.config
         try:
@@ -129,16 +129,16 @@ class Batch:
         self.data = self.data or own
         return replace(setup, federation=replace(setup.federation, data=with_samples_of(own, self.data)))
 
-    def _run(self) -> Outcome:
+    def _run(self) -> BatchOutcome:
         asked = [(member, self._go(member)) for member in self.members]
         ready = [(member, found) for member, found in asked if isinstance(found, Ready)]
         if not ready:
-            return Outcome(self.stopped)
+            return BatchOutcome(self.stopped)
         with suitable_threads(ready[0][1].simulation.net):
             taken, alone, later = self._chosen(ready)
             if taken:
                 self._share(taken)
-        return Outcome(self.stopped, alone, later)
+        return BatchOutcome(self.stopped, alone, later)
 
     def _chosen(
         self, ready: list[tuple[Member, Ready]]
@@ -199,3 +199,34 @@ class Batch:
             self.stopped = self.stopped or state == "stopped"
             self.watch.end(member.task, state, why)
         return None
+
+
+def run_groups(
+    waiting: list[list[PlannedRun]], executor: Executor, watch: Observer, stop: Callable[[], bool], light: bool
+) -> bool:
+    """Carry out runs in this process, group by group.
+
+    Args:
+        waiting: The runs; those of a group may share steps.
+        executor: Runs them.
+        watch: Observes every round and run.
+        stop: Asked after every round whether to stop.
+        light: Delete the checkpoints of finished runs.
+
+    Returns:
+        Whether every run is finished or diverged.
+    """
+    while waiting:
+        group, *waiting = waiting
+        if len(group) > 1:
+            outcome = RunBatch(group, executor, watch, stop, light).run()
+            waiting = [*([task] for task in outcome.alone), *([outcome.later] if outcome.later else []), *waiting]
+            stopped = outcome.stopped
+        else:
+            (task,) = group
+            state, why = executor.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
+            watch.end(task, state, why)
+            stopped = state == "stopped"
+        if stopped or stop():
+            return not waiting and not stopped
+    return True

@@ -376,12 +376,12 @@ def test_malformed_expression(text: str, message: str, flag: str):
         ),
         (
             "learning_rate = 1",
-            "unknown setting 'learning_rate' in my.toml; known: augment, augment_public, batch, batchnorm, "
+            "unknown setting 'learning_rate' in my.toml; known: attack, augment, augment_public, batch, batchnorm, "
             "checkpoint_every, class_weights, client_eval, client_test, clients, clip, cohort, compile, convolution, "
             "data, data_dir, device, drift, engine, epochs, eval_every, files, graphs, head, imports, lr, lr_decay, "
-            "lr_schedule, method, metric, model, normalisation, optimizer, participation, personal, personal_what, "
+            "lr_schedule, max_weight, method, metric, model, normalisation, optimizer, participation, personal, personal_what, "
             "pos_weight, precision, public, ran_on, rounds, seed, server_lr, slice, split, split_seed, states, "
-            "steps, stop_after, task, track, validation, validation_from, weight_decay, workers",
+            "step_rows, steps, stop_after, task, track, validation, validation_from, weight_decay, workers",
         ),
         ("[lr]\nx = 1", "lr must be a number above 0, not {'x': 1}"),
         ('lr = "fast"', "lr must be a number above 0, not fast"),

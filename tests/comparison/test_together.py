@@ -24,6 +24,7 @@ from holdfast import Client, DataSet, Part, Tensors
 from holdfast.comparison.executor import Executor
 from holdfast.comparison.observers import Observer
 from holdfast.comparison.planned_run import PlannedRun
+from holdfast.comparison.pool import ProcessPool
 from holdfast.comparison.runner import run_all
 from holdfast.comparison.together import batches
 from holdfast.core.errors import HoldfastError
@@ -105,6 +106,14 @@ def assert_same_runs(one: list[PlannedRun], other: list[PlannedRun]) -> None:
         for name, tensor in mine.items():
             assert torch.equal(tensor, theirs[name]), (a.config.seed, name)
         assert my_history == their_history
+
+
+class Uncompiled(Executor):
+    """Runs a traced step as it was traced, in whichever process it is."""
+
+    def carry_out(self, *args: Any, **more: Any) -> tuple[str, str]:
+        torch._inductor.compile = lambda traced, inputs, **_: traced
+        return super().carry_out(*args, **more)
 
 
 def rows_of(tasks: list[PlannedRun]) -> list[int | None]:
@@ -302,6 +311,23 @@ def test_what_may_be_a_batch():
     assert [len(group) for group in batches(planned(Path("z"), seeds=10), True)] == [8, 2]
     (longer,) = planned(Path("z"), seeds=1, rounds=9)
     assert batches([tasks[0], longer], True) == [[tasks[0]], [longer]]
+    assert [len(group) for group in batches(planned(Path("z"), seeds=4), True, jobs=2)] == [2, 2]
+
+
+def test_processes_share_steps_too(tmp_path: Path):
+    tasks = planned(tmp_path / "jobs", "fedavg", seeds=2, rounds=2)
+    notes = Notes()
+    assert ProcessPool(1, Uncompiled(toy()), light=False, together=True).run(tasks, notes, lambda: False)
+    rows = rows_of(tasks)
+    assert notes.said == [f"2 runs of fedavg share steps of {rows[0]} rows"]
+    assert notes.ended == dict.fromkeys(range(2), "finished")
+    assert set(notes.rounds) == {(seed, t) for seed in range(2) for t in (1, 2)}
+    alone = [
+        PlannedRun(0, 0, t.label, t.config.changed(step_rows=width), t.method, tmp_path / "alone" / t.folder.name)
+        for t, width in zip(tasks, rows, strict=True)
+    ]
+    carried_out(alone, together=False)
+    assert_same_runs(tasks, alone)
 
 
 KILLED = """
