@@ -13,6 +13,7 @@ from holdfast.bench.hardware_limit import StepWork, least_time
 from holdfast.bench.timing import Timing
 from holdfast.bench.workload import TimedRounds, fastest, images, plain_round, simulation
 from holdfast.data.federation import Federation
+from holdfast.engines.row_pool import RowPool
 from holdfast.engines.vector import Vector
 from holdfast.runs.setup import arithmetic
 
@@ -75,7 +76,7 @@ def steps_alone(play: TimedRounds) -> None:
     """Repeat a round's steps, and nothing else."""
     engine = play.simulation.engines[0]
     assert isinstance(engine, Vector)
-    assert engine.rows is not None
+    assert isinstance(engine.rows, RowPool)
     (step,) = engine.rows.made.values()
     step.state.k.zero_()
     for _ in range(STEPS):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from holdfast.bench import cpu, disk, gpu, scaling, startup
+from holdfast.bench import cpu, disk, gpu, scaling, skewed, startup
 from holdfast.bench.timing import Timing, machine
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.plain_parser import PlainParser
@@ -21,6 +21,7 @@ PROGRAM = "holdfast bench"
 SUITES = {
     "cpu": "rounds on the CPU against plain PyTorch",
     "gpu": "local steps on the GPU against plain PyTorch",
+    "skewed": "rounds of unequal clients, and seeds that share steps, on the GPU",
     "sums": "what the slowest sum costs on the GPU",
     "runs": "FedBug's and FedMRUR's whole runs on the GPU",
     "check": "results of the GPU against those of the CPU",
@@ -28,7 +29,7 @@ SUITES = {
     "start": "how long a user waits for the first step",
     "disk": "what it costs that files survive a power cut",
 }
-ON_A_GPU = ("gpu", "sums", "runs", "check")
+ON_A_GPU = ("gpu", "skewed", "sums", "runs", "check")
 
 
 def parser(program: str = PROGRAM) -> PlainParser:
@@ -91,6 +92,9 @@ def measured(suites: Sequence[str], given: argparse.Namespace) -> Iterator[Timin
             yield from startup.rows(given.data_dir)
         elif name == "gpu":
             yield from gpu.steps(given.only)
+        elif name == "skewed":
+            yield from skewed.rounds()
+            yield from skewed.seeds()
         else:
             suite = {"cpu": cpu.rows, "sums": gpu.sums, "check": gpu.check, "scale": scaling.rows, "disk": disk.rows}
             yield from suite[name]()

@@ -42,6 +42,7 @@ class CompareFlags:
     out: Path | None
     overwrite: bool
     light: bool
+    together: bool | None
     tables: Path | None
     config: Path | None
     pairs: tuple[str, ...]
@@ -68,6 +69,9 @@ class CompareFlags:
 @click.option("--out", type=click.Path(path_type=Path), help="folder of the comparison  [default: a new one in runs/]")
 @click.option("--overwrite", is_flag=True, help="replace the comparison in --out")
 @click.option("--light", is_flag=True, help="delete the checkpoints of finished runs")
+@click.option(
+    "--together/--no-together", default=None, help="whether seeds and learning rates share steps  [default: on a GPU]"
+)
 @click.option("--tables", type=click.Path(path_type=Path), help="only write the tables of this finished folder again")
 @click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings; flags override it")
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE", help="any setting by name; repeatable")
@@ -127,7 +131,7 @@ def run(methods: tuple[str, ...], values: dict[str, Any], options: CompareFlags,
             methods, seeds=options.seeds, first_seed=options.first_seed, sweep=sweep_from_text(options.sweep),
             targets=numbers(options.targets), jobs=options.jobs, executor=options.executor, out=folder,
             overwrite=options.overwrite, light=options.light, watch=observer(console, options.quiet), stop=stop,
-            progress=False, **values,
+            together=options.together, progress=False, **values,
         )  # fmt: skip
 
 

@@ -96,6 +96,7 @@ def compare(
     out: str | Path | None = None,
     overwrite: bool = False,
     light: bool = False,
+    together: bool | None = None,
     watch: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: bool | None = None,
@@ -118,6 +119,7 @@ def compare(
             what is missing is run.
         overwrite: Replace the comparison in ``out``.
         light: Delete the checkpoints of finished runs.
+        together: Whether runs that differ in nothing but seeds and learning rates share compiled steps; None: on a GPU.
         watch: Observes every round and run.
         stop: Asked after every round whether to stop.
         progress: Whether to show a live table; by default only in a notebook, unless ``watch`` is given.
@@ -147,7 +149,7 @@ def compare(
     plan = plan.decided(carrier.data_of(plan.config))
     watch = watch or _follower(progress)
     with folder_for(None if out is None else Path(out), "compare", slug(plan.config.data)) as path:
-        return run_plan(plan, carrier, StudyFolder(path), overwrite, watch, stop)
+        return run_plan(plan, carrier, StudyFolder(path), overwrite, watch, stop, together)
 
 
 def _follower(progress: bool | None) -> Observer | None:
@@ -167,6 +169,7 @@ def run_plan(
     overwrite: bool,
     watch: Observer | None,
     stop: Callable[[], bool],
+    together: bool | None = False,
 ) -> Comparison:
     """Run whatever a plan still needs.
 
@@ -177,6 +180,7 @@ def run_plan(
         overwrite: Delete the comparison that is there first.
         watch: Observes every round and run.
         stop: Asked after every round whether to stop.
+        together: Whether runs that are alike share steps; None: on a GPU.
 
     Returns:
         The comparison, finished or stopped.
@@ -196,7 +200,7 @@ def run_plan(
         refuse_damaged(tasks)
         folder.write_plan(plan, facts)
         how = plan.execution
-        done = run_all(tasks, executor, how.jobs, watch, stop, how.light, how.executor)
+        done = run_all(tasks, executor, how.jobs, watch, stop, how.light, how.executor, together)
         study = collect(plan, folder.path, facts) if done else None
         if study is not None:
             folder.write_result(study)

@@ -102,7 +102,7 @@ class Executor:
         folder = RunFolder(task.folder)
         resume = resumes(task)
         federation = self.federation(task.config)
-        config = task.config.changed(rows=rows_of(task))
+        config = task.config.changed(step_rows=rows_of(task))
         try:
             options = RunOptions(folder, resume, not resume, on_round=on_round, stop=stop, until=task.until)
             result = carry_out(config, task.method, federation, self.model, options, make_trainer)
@@ -132,7 +132,7 @@ def resumes(task: PlannedRun) -> bool:
 
 def rows_of(task: PlannedRun) -> int | None:
     """Return how many rows a traced step of a run has, if that is decided: a run that is resumed keeps its number."""
-    return RunFolder(task.folder).stored().rows if resumes(task) else task.config.rows
+    return RunFolder(task.folder).stored().step_rows if resumes(task) else task.config.step_rows
 
 
 def free_gpu_memory() -> None:

@@ -18,12 +18,16 @@ from typing import NamedTuple
 import torch
 
 from holdfast.comparison.executor import Executor
+from holdfast.comparison.observers import Observer
 from holdfast.comparison.planned_run import PlannedRun
-from holdfast.comparison.worker_pool import Event, RoundDone, RunEnded, RunFailed, WorkerDied, WorkerPool
+from holdfast.comparison.run_batch import run_groups
+from holdfast.comparison.together import batches
+from holdfast.comparison.worker_pool import Event, Remark, RoundDone, RunEnded, RunFailed, WorkerDied, WorkerPool
 from holdfast.core.devices import deal_gpus, starting_on
 from holdfast.core.errors import HoldfastError
 from holdfast.core.user_files import import_file
 from holdfast.runs.code_files import listed, located
+from holdfast.training.round_record import RoundRecord
 
 STOP = "stop"
 REMEDY = "run the command again with fewer --jobs"
@@ -44,18 +48,19 @@ class ProcessPool(WorkerPool):
         jobs: The number of processes.
         executor: What runs the tasks; every process has a copy.
         light: Whether to delete the checkpoints of finished runs.
+        together: Whether runs that are alike share steps; None: on a GPU.
         threads: The number of torch threads of each process.
-        waiting: The numbers of the runs that no process has.
+        waiting: The numbers of the runs that no process has; those of a group may share steps.
         idle: The processes that have no run.
-        busy: The others, by their pipes, with the numbers of their runs.
+        busy: The others, by their pipes, with the numbers of their runs that have not ended.
     """
 
-    def __init__(self, jobs: int, executor: Executor, light: bool) -> None:
-        self.jobs, self.executor, self.light = jobs, executor, light
+    def __init__(self, jobs: int, executor: Executor, light: bool, together: bool | None = False) -> None:
+        self.jobs, self.executor, self.light, self.together = jobs, executor, light, together
         self.threads = min(torch.get_num_threads(), max(1, (os.cpu_count() or 1) // jobs))
-        self.waiting: list[int] = []
+        self.waiting: list[list[int]] = []
         self.idle: list[Worker] = []
-        self.busy: dict[Connection, tuple[Worker, int]] = {}
+        self.busy: dict[Connection, tuple[Worker, list[int]]] = {}
 
     def open(self, tasks: Sequence[PlannedRun]) -> None:
         self.tasks, self.files = tasks, files_of(tasks)
@@ -65,25 +70,31 @@ class ProcessPool(WorkerPool):
                 self.idle.append(self._start(place))
 
     def submit(self, numbers: Sequence[int]) -> None:
-        self.waiting += numbers
+        known = {id(self.tasks[number]): number for number in numbers}
+        groups = batches([self.tasks[number] for number in numbers], self.together, self.jobs)
+        self.waiting += [[known[id(task)] for task in group] for group in groups]
 
     def events(self) -> Iterable[tuple[int, Event]]:
         self._hand_out()
         for pipe in ready(self.busy):
-            worker, number = self.busy[pipe]
-            event = self._receive(worker)
+            worker, numbers = self.busy[pipe]
+            number, event = self._receive(worker, numbers)
             if isinstance(event, WorkerDied):
                 del self.busy[pipe]
                 pipe.close()
                 with ignoring_interrupts():
                     self.idle.append(self._start(worker.place))
-            elif isinstance(event, RunEnded):
+                yield from ((each, event) for each in numbers)
+                continue
+            if isinstance(event, RunEnded):
+                numbers.remove(number)
+            if not numbers:
                 del self.busy[pipe]
                 self.idle.append(worker)
             yield number, event
 
     def ask_to_stop(self) -> set[int]:
-        dropped, self.waiting = {*self.waiting}, []
+        dropped, self.waiting = {number for group in self.waiting for number in group}, []
         for pipe in self.busy:
             with suppress(OSError):  # it has died, which is noticed when it is read
                 pipe.send(STOP)
@@ -97,10 +108,10 @@ class ProcessPool(WorkerPool):
 
     def _hand_out(self) -> None:
         while self.waiting and self.idle:
-            worker, number = self.idle.pop(0), self.waiting.pop(0)
-            self.busy[worker.pipe] = worker, number
+            worker, numbers = self.idle.pop(0), self.waiting.pop(0)
+            self.busy[worker.pipe] = worker, numbers
             with suppress(OSError):  # likewise
-                worker.pipe.send(self.tasks[number])
+                worker.pipe.send([(number, self.tasks[number]) for number in numbers])
 
     def _start(self, place: int) -> Worker:
         context = multiprocessing.get_context("spawn")
@@ -128,14 +139,42 @@ class ProcessPool(WorkerPool):
         except RuntimeError:  # what torch raises then
             pipe.send(pickle.dumps(self.executor))
 
-    def _receive(self, worker: Worker) -> Event:
+    def _receive(self, worker: Worker, numbers: Sequence[int]) -> tuple[int, Event]:
         try:
-            event: Event = worker.pipe.recv()
+            event: tuple[int, Event] = worker.pipe.recv()
         except (EOFError, ConnectionError):
             worker.process.join()
-            code = worker.process.exitcode
-            return WorkerDied(f"a process of --jobs died with exit code {code} (-9: out of memory?)", REMEDY)
+            how = f"a process of --jobs died with exit code {worker.process.exitcode} (-9: out of memory?)"
+            return numbers[0], WorkerDied(how, REMEDY)
         return event
+
+
+class PipeReporter(Observer):
+    """Reports what becomes of a group of runs."""
+
+    def __init__(self, pipe: Connection, group: Sequence[tuple[int, PlannedRun]]) -> None:
+        self.pipe = pipe
+        self.numbers = {id(task): number for number, task in group}
+        self.left = [number for number, _ in group]
+
+    def round(self, task: PlannedRun, record: RoundRecord) -> None:
+        self.pipe.send((self.numbers[id(task)], RoundDone(record)))
+
+    def end(self, task: PlannedRun, state: str, why: str) -> None:
+        self.left.remove(self.numbers[id(task)])
+        self.pipe.send((self.numbers[id(task)], RunEnded(state, why)))
+
+    def say(self, text: str) -> None:
+        self.send(Remark(text))
+
+    def leave(self) -> None:
+        """Report the runs that were not begun since all were to stop."""
+        for number in self.left:
+            self.pipe.send((number, RunEnded("stopped", "")))
+
+    def send(self, event: Event) -> None:
+        """Report something about the whole group."""
+        self.pipe.send((next(iter(self.left), -1), event))
 
 
 def ready(pipes: Iterable[Connection]) -> list[Connection]:
@@ -149,10 +188,10 @@ def files_of(tasks: Iterable[PlannedRun]) -> list[str]:
 
 
 def serve(pipe: Connection, files: list[str], threads: int, light: bool) -> None:
-    """Work as a process of the pool: take a task, report every round and the end, take the next.
+    """Work as a process of the pool: take runs, report every round and the end of each, take the next.
 
     Args:
-        pipe: Sends the executor first, then tasks.
+        pipe: Sends the executor first, then groups of runs with their numbers.
         files: The user's files of code to import before anything is received.
         threads: The number of torch threads.
         light: Whether to delete the checkpoints of finished runs.
@@ -166,16 +205,17 @@ def serve(pipe: Connection, files: list[str], threads: int, light: bool) -> None
     executor: Executor = pickle.loads(given) if isinstance(given, bytes) else given
     while True:
         try:
-            task = pipe.recv()
+            group = pipe.recv()
         except EOFError:
             return
-        if task == STOP:  # it arrived just after the run had ended
+        if group == STOP:  # it arrived just after the runs had ended
             continue
+        watch = PipeReporter(pipe, group)
         try:
-            end = executor.run(task, lambda record: pipe.send(RoundDone(record)), lambda: pipe.poll(), light)
-            pipe.send(RunEnded(*end))
+            run_groups([[task for _, task in group]], executor, watch, pipe.poll, light)
+            watch.leave()
         except Exception as error:
-            pipe.send(failure(error))
+            watch.send(failure(error))
 
 
 def failure(error: Exception) -> RunFailed:

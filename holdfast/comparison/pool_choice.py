@@ -22,7 +22,7 @@ def check_pool(where: str) -> None:
         make_pool(where, 1, Executor(), light=False)
 
 
-def make_pool(where: str, jobs: int, executor: Executor, light: bool) -> WorkerPool:
+def make_pool(where: str, jobs: int, executor: Executor, light: bool, together: bool | None = False) -> WorkerPool:
     """Make the workers that a text asks for; an error says what is missing before anything is written.
 
     Args:
@@ -30,12 +30,13 @@ def make_pool(where: str, jobs: int, executor: Executor, light: bool) -> WorkerP
         jobs: Runs at a time.
         executor: What carries out a run.
         light: Whether to delete the checkpoints of finished runs.
+        together: Whether runs that are alike share steps in each process of this machine; None: on a GPU.
 
     Returns:
         The workers.
     """
     if where == PROCESS:
-        return ProcessPool(jobs, executor, light)
+        return ProcessPool(jobs, executor, light, together)
     if where == RAY or where.startswith(ADDRESS):
         if where != RAY:
             refuse_silent(where)

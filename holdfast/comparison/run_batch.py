@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import NamedTuple
 
 from holdfast.comparison.executor import Executor, free_gpu_memory, rows_of
 from holdfast.comparison.observers import Observer
@@ -19,13 +17,12 @@ from holdfast.comparison.planned_run import PlannedRun
 from holdfast.core.devices import current_device
 from holdfast.core.turns import TurnTaker
 from holdfast.data.dataset import DataSet
-from holdfast.engines.row_pool import RowPool, SharedRows, Trainees
-from holdfast.engines.row_schedule import best_width
-from holdfast.engines.sharing import difference, with_samples_of
+from holdfast.engines.row_pool import RowPool, Trainees
+from holdfast.engines.sharing import with_samples_of
 from holdfast.engines.threads import suitable_threads
-from holdfast.engines.vector import Vector
 from holdfast.runs.setup import RunSetup, arithmetic, simulate
 from holdfast.training.round import Trainer
+from holdfast.training.shared_rows import room, share_rows, why_not
 from holdfast.training.simulation import Simulation
 
 Ask = Callable[[object], None]  # a thread waits in it until its clients are trained, or until the batch has begun
@@ -36,7 +33,7 @@ class CannotShare(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BatchOutcome:
     """What became of a batch.
 
     Attributes:
@@ -50,17 +47,12 @@ class Outcome:
     later: list[PlannedRun] = field(default_factory=list)
 
 
-class Ready(NamedTuple):
+@dataclass(frozen=True)
+class Ready:
     """A run that waits to begin."""
 
     simulation: Simulation
     ask: Ask
-
-    @property
-    def engine(self) -> Vector:
-        engine = self.simulation.engines[0]
-        assert isinstance(engine, Vector)
-        return engine
 
 
 @dataclass
@@ -77,12 +69,8 @@ class Member:
     rows: int | None
     turn: TurnTaker[object, None, tuple[str, str]]
 
-    @property
-    def name(self) -> str:
-        return f"{self.task.label}, seed {self.task.config.seed}"
 
-
-class Batch:
+class RunBatch:
     """Runs that are to share steps.
 
     Args:
@@ -102,7 +90,7 @@ class Batch:
         self.errors: list[BaseException] = []
         self.members = [Member(task, rows_of(task), TurnTaker(self._work(task))) for task in tasks]
 
-    def run(self) -> Outcome:
+    def run(self) -> BatchOutcome:
         """Carry out the runs. One that fails leaves the others alone; its error is raised when they have ended."""
         config = self.members[0].task.config
         try:
@@ -141,19 +129,16 @@ class Batch:
         self.data = self.data or own
         return replace(setup, federation=replace(setup.federation, data=with_samples_of(own, self.data)))
 
-    def _run(self) -> Outcome:
-        ready: list[tuple[Member, Ready]] = []
-        for member in self.members:
-            asked = self._go(member)
-            if isinstance(asked, Ready):
-                ready.append((member, asked))
+    def _run(self) -> BatchOutcome:
+        asked = [(member, self._go(member)) for member in self.members]
+        ready = [(member, found) for member, found in asked if isinstance(found, Ready)]
         if not ready:
-            return Outcome(self.stopped)
+            return BatchOutcome(self.stopped)
         with suitable_threads(ready[0][1].simulation.net):
             taken, alone, later = self._chosen(ready)
-            self._share(taken)
-            self._play([member for member, _ in taken])
-        return Outcome(self.stopped, alone, later)
+            if taken:
+                self._share(taken)
+        return BatchOutcome(self.stopped, alone, later)
 
     def _chosen(
         self, ready: list[tuple[Member, Ready]]
@@ -163,42 +148,32 @@ class Batch:
         alone, later = list[PlannedRun](), list[PlannedRun]()
         rows, clients = None, 0
         for member, run in ready:
-            why = refusal(taken[0][1] if taken else run, run)
-            if why is None and None not in (rows, member.rows) and rows != member.rows:
+            first = taken[0][1].simulation if taken else run.simulation
+            why = why_not(first, run.simulation)
+            if why is None and rows and member.rows and rows != member.rows:
                 why = f"it began with steps of {member.rows} rows"
+            more = 0 if why else max(map(len, run.simulation.foreseen()))
             if why is not None:
-                self.watch.say(f"{member.name} runs alone: {why}")
+                self.watch.say(f"{member.task.label}, seed {member.task.config.seed} runs alone: {why}")
                 alone.append(member.task)
                 self._go(member, CannotShare())
-                continue
-            more = max(map(len, run.simulation.foreseen()))
-            if taken and clients + more > taken[0][1].engine.width(member.task.config.batch):
+            elif taken and clients + more > room(first):
                 later.append(member.task)
                 self._go(member, CannotShare())
-                continue
-            taken.append((member, run))
-            rows, clients = rows or member.rows, clients + more
+            else:
+                taken.append((member, run))
+                rows, clients = rows or member.rows, clients + more
         return taken, alone, later
 
     def _share(self, taken: list[tuple[Member, Ready]]) -> None:
-        """Let runs share the rows of one step."""
-        if not taken:
-            return
-        runs = [run for _, run in taken]
-        engine = runs[0].engine
-        most = engine.width(runs[0].simulation.config.batch)
-        rounds = [list(chain(*each)) for each in zip(*(run.simulation.foreseen() for run in runs), strict=True)]
-        width = next((member.rows for member, _ in taken if member.rows), None) or best_width(rounds, most)
-        width = min(width, most)
-        slots = max(run.engine.shape.slots for run in runs if run.engine.shape is not None)
-        self.pool = RowPool(width, engine.traced_step)
-        for run in runs:
-            run.engine.share(SharedRows(width, run.ask), slots)
-            run.simulation.config = run.simulation.config.changed(rows=width)
-        if len(runs) > 1:
-            self.watch.say(f"{len(runs)} runs share steps of {width} rows: {', '.join(m.name for m, _ in taken)}")
+        """Let runs share the rows of one step, and carry them out."""
+        rows = next((member.rows for member, _ in taken if member.rows), None)
+        pool = share_rows([run.simulation for _, run in taken], [run.ask for _, run in taken], rows)
+        if len(taken) > 1:
+            self.watch.say(f"{len(taken)} runs of {taken[0][0].task.label} share steps of {pool.width} rows")
+        self._play(pool, [member for member, _ in taken])
 
-    def _play(self, waiting: list[Member]) -> None:
+    def _play(self, pool: RowPool, waiting: list[Member]) -> None:
         """Let every run go on until it waits for its clients, train these together, and so on."""
         error: Exception | None = None
         while waiting:
@@ -206,7 +181,7 @@ class Batch:
             trainees = [some for _, wanted in asked if isinstance(wanted, Sequence) for some in wanted]
             waiting, error = [member for member, wanted in asked if wanted is not None], None
             try:
-                self.pool.train(trainees)
+                pool.train(trainees)
             except Exception as failure:
                 error = failure
 
@@ -226,12 +201,32 @@ class Batch:
         return None
 
 
-def refusal(first: Ready, run: Ready) -> str | None:
-    """Tell why a run cannot share steps with the first one; None: it can."""
-    engine = run.simulation.engines[0]
-    if not isinstance(engine, Vector) or engine.rows is None:
-        return "its steps are not captured"
-    if run.simulation.federation.on_demand is not None:
-        return "its clients are made on demand"
-    found = difference(first.engine.training, engine.training)
-    return None if found is None else f"it has {found}"
+def run_groups(
+    waiting: list[list[PlannedRun]], executor: Executor, watch: Observer, stop: Callable[[], bool], light: bool
+) -> bool:
+    """Carry out runs in this process, group by group.
+
+    Args:
+        waiting: The runs; those of a group may share steps.
+        executor: Runs them.
+        watch: Observes every round and run.
+        stop: Asked after every round whether to stop.
+        light: Delete the checkpoints of finished runs.
+
+    Returns:
+        Whether every run is finished or diverged.
+    """
+    while waiting:
+        group, *waiting = waiting
+        if len(group) > 1:
+            outcome = RunBatch(group, executor, watch, stop, light).run()
+            waiting = [*([task] for task in outcome.alone), *([outcome.later] if outcome.later else []), *waiting]
+            stopped = outcome.stopped
+        else:
+            (task,) = group
+            state, why = executor.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
+            watch.end(task, state, why)
+            stopped = state == "stopped"
+        if stopped or stop():
+            return not waiting and not stopped
+    return True

@@ -9,7 +9,7 @@ from holdfast.comparison.observers import Observer
 from holdfast.comparison.plan_schema import PROCESS
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.comparison.pool_choice import make_pool
-from holdfast.comparison.run_batch import Batch
+from holdfast.comparison.run_batch import run_groups
 from holdfast.comparison.stored_run import read_run
 from holdfast.comparison.together import batches
 from holdfast.core.errors import HoldfastError
@@ -46,41 +46,10 @@ def run_all(
     watch.begin(tasks, states)
     try:
         if left and (where != PROCESS or (jobs > 1 and len(left) > 1)):
-            return make_pool(where, min(jobs, len(left)), executor, light).run(left, watch, stop)
-        return run_here(batches(left, together), executor, watch, stop, light)
+            return make_pool(where, min(jobs, len(left)), executor, light, together).run(left, watch, stop)
+        return run_groups(batches(left, together), executor, watch, stop, light)
     finally:
         watch.close()
-
-
-def run_here(
-    waiting: list[list[PlannedRun]], executor: Executor, watch: Observer, stop: Callable[[], bool], light: bool
-) -> bool:
-    """Carry out runs in this process, one group after the other.
-
-    Args:
-        waiting: The runs; those of a group may share steps.
-        executor: Runs them.
-        watch: Observes every round and run.
-        stop: Asked after every round whether to stop.
-        light: Delete the checkpoints of finished runs.
-
-    Returns:
-        Whether every run is finished or diverged.
-    """
-    while waiting:
-        group, *waiting = waiting
-        if len(group) > 1:
-            outcome = Batch(group, executor, watch, stop, light).run()
-            waiting = [*([task] for task in outcome.alone), *([outcome.later] if outcome.later else []), *waiting]
-            stopped = outcome.stopped
-        else:
-            (task,) = group
-            state, why = executor.run(task, lambda record, task=task: watch.round(task, record), stop, light)  # type: ignore[misc]
-            watch.end(task, state, why)
-            stopped = state == "stopped"
-        if stopped or stop():
-            return not waiting and not stopped
-    return True
 
 
 def refuse_damaged(tasks: Sequence[PlannedRun]) -> None:

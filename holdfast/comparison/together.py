@@ -12,19 +12,21 @@ MOST = 8  # runs in a batch; more do not make a client's step cheaper
 PER_RUN = ("seed", "split_seed", "lr", "lr_decay", "lr_schedule", "server_lr")  # in what runs of a batch may differ
 
 
-def batches(tasks: Sequence[PlannedRun], wanted: bool | None) -> list[list[PlannedRun]]:
+def batches(tasks: Sequence[PlannedRun], wanted: bool | None, jobs: int = 1) -> list[list[PlannedRun]]:
     """Group runs that may share steps.
 
     Args:
         tasks: The runs.
         wanted: Whether they should; None: on a GPU.
+        jobs: The processes that carry out the groups, none of which should be without work.
 
     Returns:
         The groups, in the order of their first runs; a run that shares nothing is a group of its own.
     """
     found: list[list[PlannedRun]] = []
+    most = min(MOST, -(-len(tasks) // jobs))
     for task in tasks:
-        fitting = (g for g in found if len(g) < MOST and wants_company(task.config, wanted) and alike(g[0], task))
+        fitting = (g for g in found if len(g) < most and wants_company(task.config, wanted) and alike(g[0], task))
         group = next(fitting, None)
         if group is None:
             found.append([task])

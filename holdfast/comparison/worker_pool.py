@@ -41,7 +41,13 @@ class WorkerDied(NamedTuple):
     remedy: str
 
 
-Event = RoundDone | RunEnded | RunFailed | WorkerDied
+class Remark(NamedTuple):
+    """A worker has something to say about its runs."""
+
+    text: str
+
+
+Event = RoundDone | RunEnded | RunFailed | WorkerDied | Remark
 
 
 class WorkerPool(ABC):
@@ -82,6 +88,8 @@ class WorkerPool(ABC):
                         watch.end(task, event.state, event.why)
                     elif isinstance(event, RunFailed):
                         raise event.error
+                    elif isinstance(event, Remark):
+                        watch.say(event.text)
                     elif asked:
                         left.discard(number)
                         stopped = True

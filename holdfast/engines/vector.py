@@ -73,8 +73,9 @@ class Vector:
         stacked = StackedStep(training) if self.stacked else None
         self._step: Callable[..., tuple[Tensor, PerPart, Tensor]] = stacked or vmapped
         self._steps = steps_of(training, self._step, ThreadGroups(workers if self.stacked else 1))
-        most = 1 if shape is None else min(shape.rows, self.width(shape.batch))
-        self.rows: Rows | None = None if shape is None else RowPool(most, self.traced_step)
+        self.rows: Rows | None = None
+        if shape is not None:
+            self.rows = RowPool(min(shape.rows, self.width(shape.batch)), self.traced_step)
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
@@ -153,11 +154,14 @@ class Vector:
     def _start_epoch(
         self, broadcast: Broadcast, cohort: Cohort, state: StepState, clients: list[int], epoch: int
     ) -> None:
-        """Start an epoch of some clients; their scratch is overwritten."""
+        """Start an epoch of some clients; their scratch is overwritten.
+
+        It is computed for the whole cohort: who else starts an epoch at the same time must not change a bit.
+        """
         at = torch.tensor(clients, device=state.k.device)
-        info, states, w, scratch = tree_map(lambda t: t[at], (cohort.info, cohort.states, state.w, state.scratch))
-        new = self._epoch(ClientTask(broadcast, info, states), scratch, w, torch.full_like(state.k[0], epoch))
-        tree_map(lambda old, some: old.index_copy_(0, at, some), state.scratch, new)
+        task = ClientTask(broadcast, cohort.info, cohort.states)
+        new = self._epoch(task, state.scratch, state.w, torch.full_like(state.k[0], epoch))
+        tree_map(lambda old, all: old.index_copy_(0, at, all[at]), state.scratch, new)
 
     def share(self, rows: Rows, slots: int) -> None:
         """Train in rows that several runs share, in which a client may take up to ``slots`` steps."""

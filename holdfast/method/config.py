@@ -252,9 +252,9 @@ class Config(Named):
         low=1,
         roles=("place",),
     )
-    rows: int | None = param(
+    step_rows: int | None = param(
         None,
-        "clients in one compiled or captured step, which take turns; default: follows from their numbers of steps",
+        "rows of a compiled or captured step, in which clients take turns; default: by the clients' numbers of steps",
         low=1,
         roles=("place", "free", "decided"),
     )

@@ -33,6 +33,7 @@ PROGRAM = "holdfast reproduce"
 CHOICE = "by name, part of a name, or numbers such as 1,4 or 2-5; repeatable; default: all"
 REPEATED: dict[str, Any] = {"action": "append", "default": []}
 FLAG: dict[str, Any] = {"action": "store_true"}
+SWITCH: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
 NUMBER: dict[str, Any] = {"type": whole_number, "default": 1, "metavar": "N"}
 OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--table", {**REPEATED, "metavar": "ID"}, "a table or figure, or several as 1,2; repeatable; default: all"),
@@ -56,6 +57,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--device", {}, "auto, cpu, cuda or cuda:N"),
     ("--collect", FLAG, "run nothing, and make the tables of what is in --out"),
     ("--light", FLAG, "delete the checkpoint of every finished run"),
+    ("--together", SWITCH, "whether seeds and learning rates share steps; default: on a GPU"),
     ("--note", {"default": "", "metavar": "TEXT"}, "a sentence to keep with the numbers, such as the data's origin"),
     ("--list", FLAG, "list the papers, or a paper's tables, rows, columns and settings, and run nothing"),
     ("--papers", {"metavar": "DIR"}, "folder of the papers' files; default: those of the library"),
@@ -97,7 +99,8 @@ def main(args: Sequence[str], program: str = PROGRAM) -> int:
         result = reproduce(
             given.paper, given.table or "all", rows=given.rows, columns=given.columns, scale=given.scale,
             seeds=given.seeds, jobs=given.jobs, executor=given.executor, out=given.out, collect=given.collect,
-            light=given.light, note=given.note, reading=given.reading, readings=given.readings, explain=given.explain,
+            light=given.light, together=given.together, note=given.note, reading=given.reading,
+            readings=given.readings, explain=given.explain,
             watch=Observer() if given.quiet or given.collect else LineLog(), stop=stop, folder=folder, **settings,
         )  # fmt: skip
     show(result, given)

@@ -62,6 +62,7 @@ def reproduce(
     out: str | Path | None = None,
     collect: bool = False,
     light: bool = False,
+    together: bool | None = None,
     note: str = "",
     reading: str = PLAIN,
     readings: bool = False,
@@ -85,6 +86,7 @@ def reproduce(
         out: The folder of the runs, which all tables share; default: ``runs/reproduce-PAPER-SCALE``.
         collect: Run nothing, and make the tables of what is in the folder.
         light: Delete the checkpoint of every finished run.
+        together: Whether runs that differ in nothing but seeds and learning rates share compiled steps; None: on a GPU.
         note: A sentence to keep with the numbers.
         reading: The reading of the paper, by name.
         readings: Run the baselines alone, under every reading.
@@ -113,7 +115,7 @@ def reproduce(
         save(path, request, note)
         measures = dict.fromkeys(cell.measure.words_in(cell.config.rounds) for cell in request.cells)
         observer = SavingObserver(watch or Observer(), lambda: save(path, request, note), measures)
-        finished = run_all(runs, carrier, jobs, observer, stop, light, executor)
+        finished = run_all(runs, carrier, jobs, observer, stop, light, executor, together)
         notes = save(path, request, note)
     records = [
         replace(table_record(request.setup(each), selection, request.seeds, path), remark=notes[selection.table.id])

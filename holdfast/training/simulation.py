@@ -359,7 +359,7 @@ def cohort_shape(
         The shape.
     """
     steps = epoch_steps(config, federation, trip, largest)
-    rows = config.rows
+    rows = config.step_rows
     if rows is None and federation.on_demand is not None:
         rows = config.cohort_size
     elif rows is None:
@@ -405,7 +405,7 @@ def decided(config: Config, federation: Federation, net: Net) -> Config:
     config = config.changed(compile=compiles(config.compile, device, steps))
     if not config.compile and not (device == "cuda" and config.graphs):
         return config
-    return config.changed(rows=cohort_shape(config, federation).rows)
+    return config.changed(step_rows=cohort_shape(config, federation).rows)
 
 
 def require_samples(federation: Federation) -> None:

@@ -101,13 +101,13 @@ def test_few_rows_train_many_clients(method: str, rows: int):
     """Ragged clients with padded batches and epochs of their own; more of them than rows, so that some change rows."""
     epochs = {"epochs": "1-3"} if "fedagg" not in method else {"epochs": 2}
     loop = train(method, engine="loop", cohort=4, rounds=2, **epochs)
-    assert_agree(loop, train(method, rows=rows, **CHOSEN, **epochs))
+    assert_agree(loop, train(method, step_rows=rows, **CHOSEN, **epochs))
 
 
 @pytest.mark.parametrize("part", [Anchor(), Keeper()])
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_parts_that_act_at_the_start_of_an_epoch(part: Part, rows: int):
-    ways = ({"engine": "loop", "cohort": 4, "rounds": 2}, CHOSEN | {"rows": rows})
+    ways = ({"engine": "loop", "cohort": 4, "rounds": 2}, CHOSEN | {"step_rows": rows})
     loop, other = (train(part, epochs="1-4", **way) for way in ways)
     for found, expected in zip(other.after, loop.after, strict=True):
         assert_close(found, expected, 1e-12)
@@ -115,7 +115,7 @@ def test_parts_that_act_at_the_start_of_an_epoch(part: Part, rows: int):
 
 @pytest.mark.parametrize("settings", [{"steps": 7}, {"cohort": None, "participation": 0.6}], ids=["steps", "chance"])
 def test_few_rows_with(settings: dict):
-    ways = ({"engine": "loop", "cohort": 4, "rounds": 2}, CHOSEN | {"rows": 2})
+    ways = ({"engine": "loop", "cohort": 4, "rounds": 2}, CHOSEN | {"step_rows": 2})
     assert_agree(*(train("scaffold+fedbug", **(way | settings)) for way in ways))
 
 
@@ -123,7 +123,7 @@ def test_a_row_is_left_as_it_is_when_its_client_is_done():
     """One client of many steps and three of few in two rows, by hand: w = target * (1 - 0.5^K)."""
     ran = train(
         Quadratic(), points((8.0, 7), (4.0, 2), (-4.0, 3), (2.0, 1)), Number(0.0), lr=0.5, batch=1, epochs=1, rounds=1,
-        cohort=4, rows=2, engine="vector", compile=True,
+        cohort=4, step_rows=2, engine="vector", compile=True,
     )  # fmt: skip
     targets, K = (8.0, 4.0, -4.0, 2.0), (7, 2, 3, 1)
     expected = sum(k * t * (1 - 0.5**k) for t, k in zip(targets, K, strict=True)) / sum(K)
@@ -133,7 +133,7 @@ def test_a_row_is_left_as_it_is_when_its_client_is_done():
 def test_steps_are_those_that_were_predicted(monkeypatch):
     taken: list[int] = []
     simulation = prepare_simulation(
-        Config(clients=FEDERATION.clients, **(CHOSEN | {"rows": 2, "batch": 5})),
+        Config(clients=FEDERATION.clients, **(CHOSEN | {"step_rows": 2, "batch": 5})),
         Method.parse("fedavg"),
         FEDERATION,
         mlp(),
@@ -155,9 +155,9 @@ def test_the_width_follows_from_the_clients_and_is_recorded():
     sizes = -(-FEDERATION.deal.sizes[FEDERATION.occupied] // 5) * config.passes
     assert len(FEDERATION.occupied) == 4
     expected = best_width([sizes.tolist()], 99)
-    assert made.config.rows == made.engines[0].rows.width == expected < 4
-    assert prepare_simulation(config.changed(compile=False), made.method, FEDERATION, mlp()).config.rows is None
-    sliced = prepare_simulation(config.changed(slice=1, rows=3), made.method, FEDERATION, mlp())
+    assert made.config.step_rows == made.engines[0].rows.width == expected < 4
+    assert prepare_simulation(config.changed(compile=False), made.method, FEDERATION, mlp()).config.step_rows is None
+    sliced = prepare_simulation(config.changed(slice=1, step_rows=3), made.method, FEDERATION, mlp())
     assert sliced.engines[0].rows.width == 1
 
 
@@ -168,4 +168,4 @@ def test_repeated_and_resumed_runs_are_the_same_bit_for_bit(tmp_path):
     holdfast.run(method, FEDERATION, mlp(), rounds=2, out=tmp_path, **settings)
     rest = holdfast.run(method, FEDERATION, mlp(), rounds=4, out=tmp_path, resume=True)
     assert torch.equal(rest.w, whole.w)
-    assert rest.config.rows == whole.config.rows
+    assert rest.config.step_rows == whole.config.step_rows
