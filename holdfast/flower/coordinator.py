@@ -151,14 +151,16 @@ class Coordinator(Trainer):
         for i in clients:
             if i not in self.clients.changed:
                 self._checkpointed[i] = self.clients.round_of(i)
+        encoder = self.encoder(self.upload_shapes.train(broadcast))
         request = CohortRequest(
             TRAIN,
             broadcast,
             {"model": pack(model_tensors(self.net, broadcast)), "messages": pack(flatten(broadcast.messages))},
-            self._update_spec(broadcast, self.upload_shapes.train(broadcast)),
+            spec_of(encoder.template | {"loss": broadcast.lr}),
             {i: self.clients.round_of(i) for i in clients},
             self._checkpointed,
             check=self._refuse_impossible,
+            decode=lambda tensors: encoder.read(tensors) | {"loss": tensors["loss"]},
         )
         replies = self.sender.request(request, clients, min(self.settings.min_clients, len(clients)))
         self._lost_states |= {i for i, reply in replies.items() if reply.lost_state}

@@ -29,6 +29,7 @@ from holdfast.flower.model_arrays import model_spec, shared_stats
 from holdfast.flower.node_states import NodeStates
 from holdfast.flower.score_arrays import own_score_tensors, score_tensors
 from holdfast.flower.sum_arrays import SCALES, read_scales, sum_tensors
+from holdfast.method.encoding import Encoder
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.setup import RunSetup
 from holdfast.training.simulation import Simulation
@@ -106,7 +107,8 @@ class Node:
             if stateful:
                 states.save(client, request.round, tree_map(lambda t: t[0], update.states))
             models[f"{client}-0"] = update.deltas[0]
-            return self._result(client, update, lost_state=bool(use) and stateful and state is None)
+            encoder = simulation.encoder(tree_map(lambda t: t[0], update.uploads))
+            return self._result(client, update, encoder, bool(use) and stateful and state is None)
 
         reply = self._for_each(request, message, train_client)
         if simulation.trips:
@@ -247,10 +249,14 @@ class Node:
         record = context.state.get(f"{LOCAL_MODELS}-{round}")
         return unpack_any(record, "the local models") if isinstance(record, ArrayRecord) else None
 
-    def _result(self, client: int, update: CohortUpdate, lost_state: bool = False) -> ClientResult:
-        """Return the result of a client that trained alone."""
-        uploads = {f"{client}/uploads/{name}": t[0] for name, t in flatten(update.uploads).items()}
-        arrays = {f"{client}/delta": self.net.shared(update.deltas[0]), f"{client}/loss": update.loss[0]} | uploads
+    def _result(
+        self, client: int, update: CohortUpdate, encoder: Encoder | None = None, lost_state: bool = False
+    ) -> ClientResult:
+        """Return the result of a client that trained alone, as ``encoder`` writes it."""
+        tensors = {"delta": self.net.shared(update.deltas[0])}
+        tensors |= {f"uploads/{name}": t[0] for name, t in flatten(update.uploads).items()}
+        tensors = {"loss": update.loss[0]} | (tensors if encoder is None else encoder.write(tensors))
+        arrays = {f"{client}/{name}": t for name, t in tensors.items()}
         return ClientResult(arrays, int(update.n[0]), int(update.K[0]), lost_state)
 
     def _timed(self, work: Callable[[], T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from flwr.app import ArrayRecord, Message
 
@@ -12,6 +13,18 @@ from holdfast.flower.array_codec import Refused, Spec, unpack
 from holdfast.flower.messages import ARRAYS_RECORD, NodeReply, NodeRequest, arrays_of, one_line, read_message
 
 Check = Callable[[Tensors], None]
+Decode = Callable[[Tensors], Tensors]
+
+
+class Expected(Protocol):
+    """What a request expects of every client: see ``CohortRequest``."""
+
+    @property
+    def expected(self) -> Spec: ...
+    @property
+    def check(self) -> Check: ...
+    @property
+    def decode(self) -> Decode: ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,7 @@ class ClientReply:
 
 
 def check_reply(
-    node: int, request: NodeRequest, message: Message, expected: Spec, check: Check, declared: Mapping[int, int]
+    node: int, request: NodeRequest, message: Message, asked: Expected, declared: Mapping[int, int]
 ) -> tuple[dict[int, ClientReply], dict[int, str]]:
     """Check a node's reply.
 
@@ -42,8 +55,7 @@ def check_reply(
         node: The node that was asked.
         request: What it was asked for.
         message: Its reply.
-        expected: What every client must send.
-        check: Refuses a client's tensors that have the right shapes, but cannot be true.
+        asked: What every client must send, how it is read, and what refuses tensors that cannot be true.
         declared: The samples that each client enrolled with; a further trip may be on other samples.
 
     Returns:
@@ -66,8 +78,8 @@ def check_reply(
     for i, n, K in zip(reply.clients, reply.n, reply.K, strict=True):
         try:
             check_counts(n, K, n if request.trip else declared.get(i, n))
-            tensors = client_tensors(i, arrays, expected)
-            check(tensors)
+            tensors = decoded(client_tensors(i, arrays, asked.expected), asked.decode)
+            asked.check(tensors)
             accepted[i] = ClientReply(tensors, n, K, i in reply.fresh, overhead)
         except Refused as error:
             failed[i] = f"refused: {error}"
@@ -87,6 +99,14 @@ def client_tensors(client: int, record: ArrayRecord, expected: Spec) -> Tensors:
     arrays = ArrayRecord({name: record[name] for name in record if name.startswith(f"{client}/")})
     tensors = unpack(arrays, {f"{client}/{name}": array for name, array in expected.items()}, "its update")
     return {name.partition("/")[2]: t for name, t in tensors.items()}
+
+
+def decoded(tensors: Tensors, decode: Decode) -> Tensors:
+    """Return the tensors that a client wrote in another form; what cannot have been written is refused."""
+    try:
+        return decode(tensors)
+    except ValueError as error:
+        raise Refused(str(error)) from error
 
 
 def reported_errors(request: NodeRequest, reply: NodeReply) -> dict[int, str]:

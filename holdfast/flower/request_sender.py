@@ -12,7 +12,7 @@ from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, Spec, pack
 from holdfast.flower.messages import FIELDS_RECORD, NodeRequest, TooFewClients, to_record
 from holdfast.flower.registry import NodeRegistry
-from holdfast.flower.reply_checks import Check, ClientReply, check_reply
+from holdfast.flower.reply_checks import Check, ClientReply, Decode, check_reply
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.flower.transport import Transport
 
@@ -35,6 +35,7 @@ class CohortRequest:
         parts: The parts that take part in a survey; or what to sum up.
         purpose: Which samples a score is of; empty: test data.
         check: Refuses a client's tensors that cannot be true.
+        decode: Reads a client's tensors, if some travel in another form.
     """
 
     kind: str
@@ -48,6 +49,7 @@ class CohortRequest:
     parts: tuple[str, ...] = ()
     purpose: str = ""
     check: Check = lambda tensors: None
+    decode: Decode = lambda tensors: tensors
 
     @property
     def round(self) -> int:
@@ -141,7 +143,7 @@ class RequestSender:
             return {}
         self.registry.mark_replied(node)
         try:
-            accepted, failed = check_reply(node, fields, reply, request.expected, request.check, self.registry.n)
+            accepted, failed = check_reply(node, fields, reply, request, self.registry.n)
         except Refused as error:
             accepted, failed = {}, dict.fromkeys(fields.clients, f"refused: {error}")
         self.failures |= failed

@@ -513,6 +513,27 @@ class Part(Named):
         """
         raise NotImplementedError
 
+    # -- as it travels, for parts that make it smaller; these are no hooks -----------------------------------
+    def encodes(self, name: str, t: Tensor) -> bool:
+        """Tell whether this part writes a tensor of this name and shape in its own way; "delta" is the update."""
+        return False
+
+    def encode(self, t: Tensor) -> Tensors:
+        """Return a client's tensor as it travels, in tensors whose shapes follow from that of the tensor alone."""
+        raise NotImplementedError
+
+    def decode(self, found: Tensors, like: Tensor) -> Tensor:
+        """Undo ``encode``. What cannot have been encoded is a ``ValueError``: it may come from a machine that lies.
+
+        Args:
+            found: What travelled.
+            like: A tensor with the type and shape of the one to return.
+
+        Returns:
+            The tensor.
+        """
+        raise NotImplementedError
+
     # -- at the server ------------------------------------------------------------------------------------
     def trips(self) -> tuple[Trip, ...]:
         """Return further trips in the round, in order."""

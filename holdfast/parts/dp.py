@@ -115,6 +115,14 @@ class DP(Part):
                 "dp(where=clients) needs cohorts of a fixed size, since every client adds a share of the noise: use "
                 "--cohort in place of --participation, or where=server"
             )
+        if method.filling("send")[-1].name != self.name:
+            last = method.filling("send")[-1].name
+            raise HoldfastError(f"dp must come after {last}: what it clips must be what leaves the client")
+        small = [p.name for p in method.parts if type(p).encodes is not Part.encodes]
+        if self.where == "clients" and small:
+            raise HoldfastError(
+                f"dp(where=clients) undoes what {small[0]} makes small, since its noise is everywhere: use where=server"
+            )
         if config.stop_after is not None and config.validation_from == "clients":
             raise HoldfastError(
                 "dp does not cover stop_after, which goes by data of the clients: use --validation-from pool"

@@ -18,12 +18,13 @@ from torch.utils._pytree import tree_map
 from holdfast.core import rng
 from holdfast.core.errors import HoldfastError
 from holdfast.core.gaussian_noise import Noise, keyed
-from holdfast.core.tensors import PerPart, Tensors, finite_rows, nbytes
+from holdfast.core.tensors import PerPart, Tensors, finite_rows, flatten, nbytes
 from holdfast.data.federation import Federation
 from holdfast.data.validation import CLIENT_TEST, VALIDATION
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import CHUNK, Broadcast
 from holdfast.method.config import Config
+from holdfast.method.encoding import Encoder
 from holdfast.method.method import Method
 from holdfast.method.part import Part, Round, Trip
 from holdfast.metrics.metric import Metric
@@ -82,6 +83,7 @@ class Trainer(ABC):
         self.server = Server(net, method, federation.clients, config.server_lr, config.max_weight)
         self.privacy = accountant(config, method)
         self.noise: Noise | None = None  # what protects clients at the server; None: noise that follows from the seed
+        self._client_bytes: int | None = None  # of one client's upload
         self.trips = [(part, trip) for part in method.filling("trips") for trip in part.trips()]
 
     @cached_property
@@ -278,7 +280,7 @@ class Trainer(ABC):
     ) -> tuple[list[int], int]:
         """Train some clients and collect what is finite; return who is left out, and the bytes received."""
         update = self.received(self.train(broadcast, group), int(broadcast.round))
-        received = self.net.travelling * len(update.ids) + nbytes(update.uploads)
+        received = self._upload_bytes(update)
         good = finite_rows(update.uploads, update.deltas)
         if STATISTICS in update.uploads:
             good = good & self.net.statistics.possible(update.uploads[STATISTICS])
@@ -289,6 +291,20 @@ class Trainer(ABC):
             self.clients.scatter(update.ids.tolist(), update.states)
             collector.add(replace(update, states={}))
         return skipped, received
+
+    def encoder(self, uploads: PerPart) -> Encoder:
+        """Return what writes uploads such as these, of one client, with the delta, as they travel."""
+        tensors = {f"uploads/{name}": t for name, t in flatten(uploads).items()}
+        return Encoder(self.method, {"delta": self.net.shared(self.net.initial)} | tensors)
+
+    def _upload_bytes(self, update: CohortUpdate) -> int:
+        """Return the bytes of what a cohort uploads, as it travels."""
+        if not len(update.ids):
+            return 0
+        if self._client_bytes is None:
+            one = tree_map(lambda t: t[0], update.uploads)
+            self._client_bytes = nbytes({"": self.encoder(one).template})
+        return self._client_bytes * len(update.ids)
 
     def _server_view(self, t: int, update: CohortUpdate, lr: Tensor) -> Round:
         """Return the round as parts see it at the server."""
