@@ -17,7 +17,7 @@ import holdfast
 from helpers.exact_errors import raises_exactly
 from helpers.flower_toys import MemoryGrid, Trouble, changed
 from holdfast.flower.app import client_app, serve
-from holdfast.flower.messages import SCORE, SUMS, TRAIN
+from holdfast.flower.messages import PERSONAL, SCORE, SUMS, TRAIN
 from holdfast.flower.node_data import Outputs, node_federation, server_federation
 from holdfast.method.config import Config
 
@@ -98,9 +98,9 @@ def assert_same(found: holdfast.Result, expected: holdfast.Result, tolerance: fl
     torch.testing.assert_close(found.w, expected.w, rtol=tolerance, atol=tolerance)
     if expected.table is not None:
         assert found.table is not None
-        assert [(r.samples, pytest.approx(r.score, rel=tolerance)) for r in expected.table.rows] == [
-            (r.samples, r.score) for r in found.table.rows
-        ]
+        for a, b in zip(found.table.rows, expected.table.rows, strict=True):
+            assert (a.samples, a.score) == (b.samples, pytest.approx(b.score, rel=tolerance))
+            assert a.personal == (None if b.personal is None else pytest.approx(b.personal, rel=tolerance))
 
 
 # -- data sets by name -----------------------------------------------------------------------------------------------
@@ -269,6 +269,33 @@ def test_shuffled_test_labels_of_nodes_change_no_weight_and_no_stopping_round():
     assert [r.clients for r in true.history] != [r.clients for r in wrong.history]
 
 
+# -- fine-tuned copies -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("classification", {"method": "scaffold+momentum(0.5)"}),
+        ("classification", {"batchnorm": "local", "module": normed}),
+        ("classification", {"batchnorm": "average", "module": normed}),
+        ("regression", {"personal_what": "all", "lr": 0.01}),
+        ("multilabel", {"clip": 1.0, "metric": "macro_f1"}),
+    ],
+)
+def test_nodes_tune_and_score_the_copies_of_their_clients_as_in_simulation(task: str, settings: dict[str, Any]):
+    x = rows()
+    y, classes = targets(task, x), 3 if task == "classification" else None
+    values = {"task": task, "client_eval": True, "client_test": 0.3, "personal": 2, "personal_what": "all", **settings}
+    found, expected = (
+        Grid(x, y, classes, **values).run(),
+        simulated(x, y, ["a", "b", "c"] if classes else None, **values),
+    )
+    assert_same(found, expected)
+    assert found.table is not None
+    assert any(row.personal != row.score for row in found.table.rows)
+    for name in ("client_scores", "personal_client_scores"):
+        assert found.summary[name] == pytest.approx(expected.summary[name], rel=1e-9, nan_ok=True)
+    assert "personal_accuracy" not in found.summary  # the server does not know the clients' mixes of classes
+
+
 # -- scales ----------------------------------------------------------------------------------------------------------
 def test_a_resumed_run_keeps_the_scales_it_was_started_with(tmp_path: Path):
     x = rows()
@@ -344,6 +371,15 @@ def test_impossible_scores_are_left_out(name: str, value: float, caplog: pytest.
     assert list(found.client_scores()) == ["0", "2", "3"]
     assert found.history[0].clients["scored"] == 3
     assert found.history[0].failed == {}
+
+
+def test_impossible_scores_of_copies_are_left_out(caplog: pytest.LogCaptureFixture):
+    x, y = rows(), targets("", rows())
+    found = Grid(x, y, 3, spoilt(PERSONAL, "values", 1.5), client_eval=True, personal=1, rounds=1).run()
+    assert caplog.messages == ["1 of 4 clients have no fine-tuned copy: client 1: refused: its score is not possible"]
+    assert found.table is not None
+    assert [row.personal is None for row in found.table.rows] == [False, True, False, False]
+    assert found.summary["personal_client_scores"]["scored"] == 3
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def test_the_setup_shows_the_defaults_that_matter() -> None:
     plan = make_plan(ComparisonRequest(["fedavg"], {"lr": 0.5}))
     assert plan.defaults().keys() == {"epochs", "batch", "split_seed", "validation", "engine"}
     assert plan.defaults()["epochs"] == 5
+    assert make_plan(ComparisonRequest(["fedavg"], {"epsilon": 8.0})).defaults()["delta"] == 1e-5
     assert "epochs" not in make_plan(ComparisonRequest(["fedavg"], {"steps": 3})).defaults()
     assert "batch" not in make_plan(ComparisonRequest(["fedavg"], sweep={"batch": [8, 16]})).defaults()
     rows = page_text.setup(typed(study(defaults={"epochs": 5, "lr": 0.1, "engine": "vector"})))
