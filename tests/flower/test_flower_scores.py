@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from flwr.app import Message
@@ -120,6 +121,31 @@ def test_clients_of_a_named_data_set_are_scored_as_in_simulation(tmp_path: Path)
     assert {m.content["numbers"]["purpose"] for m in grid.sent if m.metadata.message_type == SCORE} == {"client_test"}
     for request in grid.sent:  # no sample, no prediction, no label: numbers of a client, and that is all
         assert set(request.content) <= {"numbers", "model", "messages", "public"}
+
+
+@pytest.mark.parametrize("label", ["label=price, drop=[ill, cough]", "label=[ill, cough], drop=price"])
+def test_the_page_of_a_table_on_nodes_shows_the_split_of_a_simulation(label: str, tmp_path: Path):
+    """The server has no samples, but knows the groups by which numbers and combinations of labels are counted."""
+    draw, n = np.random.default_rng(0), 60
+    columns = {"age": draw.normal(50, 9, n), "ward": ["A", "B"] * (n // 2), "home": ["Ulm", "Köln", "Bonn"] * (n // 3)}
+    columns |= {"ill": draw.random(n) < 0.5, "cough": draw.random(n) < 0.3, "price": draw.normal(9, 1, n)}
+    pandas.DataFrame(columns).to_csv(tmp_path / "patients.csv", index=False)
+    settings = {
+        **SETTINGS, "data": f"csv('{tmp_path / 'patients.csv'}', {label}, client=home)", "split": "given", "clients": 3,
+        "model": "linear", "method": "fedavg", "client_eval": True, "personal": 1, "rounds": 1,
+    }  # fmt: skip
+    found = serve(
+        MemoryGrid(settings, 3),
+        Config(**settings),
+        {**DEPLOYED, **settings, "nodes": 3, "out": str(tmp_path / "nodes")},
+    )
+    values = {k: v for k, v in settings.items() if k != "method"}
+    assert_same(found, holdfast.run("fedavg", engine="loop", out=tmp_path / "here", **values), 1e-6)
+    here, nodes = (json.loads((tmp_path / where / "split.json").read_text()) for where in ("here", "nodes"))
+    assert nodes == here
+    page = holdfast.report(tmp_path / "nodes").read_text(encoding="utf-8").partition("<script")[0]
+    assert page.count("Köln") == 1  # in the table of clients
+    assert "Fine-tuned copy" in page
 
 
 def test_a_reply_holds_scores_and_counts_alone():
