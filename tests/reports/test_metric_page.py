@@ -134,6 +134,7 @@ def test_a_run_names_the_engine_that_it_got() -> None:
     page = holdfast.report("here").read_text(encoding="utf-8")
     assert "<th>engine</th><td>vector (default)</td>" in page
     assert "<th>batch</th><td>32 (default)</td>" in page
+    assert "<td>None</td>" not in page.partition("Full config")[0]
     assert "<th>normalisation</th><td>published (default)</td>" in page
 
 
