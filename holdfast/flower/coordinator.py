@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -27,12 +28,12 @@ from holdfast.data.prepare import channelled
 from holdfast.data.scales import INPUTS, Scales, known_scales, missing_scales, with_scales
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
-from holdfast.flower.array_codec import Refused, Spec, pack, spec_of
+from holdfast.flower.array_codec import Spec, pack, spec_of
 from holdfast.flower.messages import GRADIENTS, SCORE, SUMS, SURVEY, TRAIN, TRAIN_AGAIN
 from holdfast.flower.model_arrays import model_tensors
 from holdfast.flower.node_data import SPLIT_BY_NODES
 from holdfast.flower.registry import NodeRegistry
-from holdfast.flower.reply_checks import Check, ClientReply
+from holdfast.flower.reply_checks import Check, ClientReply, refuse_impossible
 from holdfast.flower.request_sender import CohortRequest, RequestSender
 from holdfast.flower.score_arrays import (
     own_score_spec,
@@ -42,13 +43,13 @@ from holdfast.flower.score_arrays import (
     score_of,
     score_spec,
 )
+from holdfast.flower.secure_sum import SecureSum
 from holdfast.flower.settings import DeploymentSettings
 from holdfast.flower.sum_arrays import SCALES, combined_scales, refuse_impossible_sums, scales_record, sum_spec
 from holdfast.flower.transport import Transport
 from holdfast.flower.upload_shapes import UploadShapes
 from holdfast.method.config import Config
 from holdfast.method.part import Part
-from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.checkpoint import COORDINATOR
 from holdfast.runs.setup import RunSetup
 from holdfast.training.client_sampling import draw
@@ -140,6 +141,16 @@ class Coordinator(Trainer):
             self.transport.waited = time.perf_counter() - started
         return self._sender
 
+    @cached_property
+    def secure_sum(self) -> SecureSum | None:
+        """What asks the clients of a round under secure aggregation."""
+        if not self.settings.secure:
+            return None
+        return SecureSum(self.sender, self.method, lambda n: self.server.weights(torch.tensor(n)).tolist())
+
+    def _upload_bytes(self, update: CohortUpdate) -> int:
+        return super()._upload_bytes(update) if self.secure_sum is None else self.secure_sum.vector_bytes
+
     @property
     def run_id(self) -> str:
         """The id under which nodes keep their states; it was chosen when the run was first started."""
@@ -159,10 +170,11 @@ class Coordinator(Trainer):
             spec_of(encoder.template | {"loss": broadcast.lr}),
             {i: self.clients.round_of(i) for i in clients},
             self._checkpointed,
-            check=self._refuse_impossible,
+            check=partial(refuse_impossible, self.method, self.net),
             decode=lambda tensors: encoder.read(tensors) | {"loss": tensors["loss"]},
         )
-        replies = self.sender.request(request, clients, min(self.settings.min_clients, len(clients)))
+        ask = self.sender.request if self.secure_sum is None else self.secure_sum.request
+        replies = ask(request, clients, min(self.settings.min_clients, len(clients)))
         self._lost_states |= {i for i, reply in replies.items() if reply.lost_state}
         return self._update(int(broadcast.round), replies)
 
@@ -269,15 +281,6 @@ class Coordinator(Trainer):
     def _forget(self) -> None:
         """Empty what a round records about its requests, so that the next one records its own alone."""
         self.sender.failures, self.sender.overhead, self.transport.waited, self._lost_states = {}, 0.0, 0.0, set()
-
-    def _refuse_impossible(self, tensors: Tensors) -> None:
-        """Refuse a client's uploads that a part knows cannot be true."""
-        uploads = unflatten({k.partition("/")[2]: t[None] for k, t in tensors.items() if k.startswith("uploads/")})
-        if STATISTICS in uploads and not bool(self.net.statistics.possible(uploads[STATISTICS]).all()):
-            raise Refused("its running statistics are not possible")
-        for part in self.method.parts:
-            if part.name in uploads and not bool(part.possible(uploads[part.name]).all()):
-                raise Refused(f"its upload to {part.name} is not possible")
 
     def _update(self, round: int, replies: dict[int, ClientReply]) -> CohortUpdate:
         """Join the clients' replies, in the order in which the clients were asked."""
