@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -28,7 +28,7 @@ from holdfast.data.prepare import channelled
 from holdfast.data.scales import INPUTS, Scales, known_scales, missing_scales, with_scales
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
-from holdfast.flower.array_codec import Spec, pack, spec_of
+from holdfast.flower.array_codec import ArraySpec, Spec, pack, spec_of
 from holdfast.flower.messages import GRADIENTS, SCORE, SUMS, SURVEY, TRAIN, TRAIN_AGAIN
 from holdfast.flower.model_arrays import model_tensors
 from holdfast.flower.node_data import SPLIT_BY_NODES
@@ -43,9 +43,17 @@ from holdfast.flower.score_arrays import (
     score_of,
     score_spec,
 )
+from holdfast.flower.secure_messages import CENTRE, MASKED, MASKED_MOMENTS
 from holdfast.flower.secure_sum import SecureSum
 from holdfast.flower.settings import DeploymentSettings
-from holdfast.flower.sum_arrays import SCALES, combined_scales, refuse_impossible_sums, scales_record, sum_spec
+from holdfast.flower.sum_arrays import (
+    SCALES,
+    combined_scales,
+    refuse_impossible_sums,
+    scales_of_moments,
+    scales_record,
+    sum_spec,
+)
 from holdfast.flower.transport import Transport
 from holdfast.flower.upload_shapes import UploadShapes
 from holdfast.method.config import Config
@@ -60,6 +68,7 @@ from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 
 log = logging.getLogger("holdfast")
+Ask = Callable[[CohortRequest, list[int], int], dict[int, ClientReply]]  # as RequestSender.request
 SURVEYED = 16  # clients summed at a time, as in simulation
 
 
@@ -97,6 +106,10 @@ class Coordinator(Trainer):
                 "with batchnorm local every client's model is scored on its own test samples where nodes bring their "
                 "own data: add --client-eval"
             )
+        if settings.secure and self.own_data and setup.federation.validation is not None:
+            raise HoldfastError(
+                "--secure: validation scores of the nodes' own data are of single clients: leave out --validation"
+            )
         federation = setup.federation.only((), server=True)
         super().__init__(config, method, federation, net, setup.metric)
         self.engine_name, self.engine_reason = "flower", "Flower's nodes train the clients"
@@ -107,7 +120,8 @@ class Coordinator(Trainer):
         self.settings, self.transport = settings, Transport(grid, settings.timeout)
         self.clients, self.occupied = StateRounds(method, net), np.arange(federation.clients)
         self.upload_shapes = UploadShapes(config, method, federation, net)
-        self.server.states[COORDINATOR] = {"run": torch.tensor(secrets.randbits(63))}
+        own = {"run": torch.tensor(secrets.randbits(63))}
+        self.server.states[COORDINATOR] = own | ({"secure": torch.tensor(1)} if settings.secure else {})
         self.started = 0.0  # when the round started
         self._sender: RequestSender | None = None
         self.unscaled = federation
@@ -164,7 +178,7 @@ class Coordinator(Trainer):
                 self._checkpointed[i] = self.clients.round_of(i)
         encoder = self.encoder(self.upload_shapes.train(broadcast))
         request = CohortRequest(
-            TRAIN,
+            TRAIN if self.secure_sum is None else MASKED,
             broadcast,
             {"model": pack(model_tensors(self.net, broadcast)), "messages": pack(flatten(broadcast.messages))},
             spec_of(encoder.template | {"loss": broadcast.lr}),
@@ -228,14 +242,33 @@ class Coordinator(Trainer):
             return
         x, y = channelled(self.federation.data.test_x), self.federation.data.test_y
         sizes = {what: (x if what == INPUTS else y).shape[1] for what in wanted}
-        request = CohortRequest(
-            SUMS, self.broadcast(1, {}), {}, sum_spec(sizes), parts=wanted, check=refuse_impossible_sums
-        )
-        replies = self._ask(request, "are not in the statistics")
-        found = combined_scales((reply.tensors for reply in replies.values()), wanted)
+        found = self._scales(sizes) if self.secure_sum is None else self._scales_of_sums(sizes, self.secure_sum)
         self.scales = Scales(*(new or old for new, old in zip(found, self.scales, strict=True)))
         self.federation = with_scales(self.unscaled, self.scales)
         self.sender.always = {SCALES: scales_record(self.scales)}
+
+    def _scales(self, sizes: dict[str, int]) -> Scales:
+        """Return the scales from sums of every client's samples; ``sizes`` has the channels of what is wanted."""
+        wanted = tuple(sizes)
+        request = CohortRequest(
+            SUMS, self.broadcast(1, {}), {}, sum_spec(sizes), parts=wanted, check=refuse_impossible_sums
+        )
+        replies = self._ask(request, self.sender.request, "are not in the statistics")
+        return combined_scales((reply.tensors for reply in replies.values()), wanted)
+
+    def _scales_of_sums(self, sizes: dict[str, int], secure_sum: SecureSum) -> Scales:
+        """Return the scales from secure sums: of the samples, and then of the squared differences to their mean."""
+        spec = {what: ArraySpec(torch.float64, (size,)) for what, size in sizes.items()}
+
+        def moments(centre: Tensors) -> Tensors:
+            request = CohortRequest(
+                MASKED_MOMENTS, self.broadcast(1, {}), {CENTRE: pack(centre)}, spec, parts=tuple(sizes)
+            )
+            replies = self._ask(request, secure_sum.request, "are not in the statistics")
+            return next(iter(replies.values())).tensors
+
+        mean = moments({})
+        return scales_of_moments(mean, moments(mean))
 
     def client_scores(self) -> Iterator[Score]:
         expected = score_spec(self.net.classes)
@@ -255,12 +288,21 @@ class Coordinator(Trainer):
         model = {"model": pack(model_tensors(self.net, broadcast))}
         use = {i: self.clients.round_of(i) for i in self.sender.registry.occupied.tolist()}
         request = CohortRequest(SCORE, broadcast, model, expected, use, purpose=purpose, check=check)
-        return self._ask(request, "have no score")
+        return self._ask(request, self.sender.request, "have no score")
 
-    def _ask(self, request: CohortRequest, failed: str) -> dict[int, ClientReply]:
-        """Ask every client, and warn of those that ``failed``; that is not recorded with a round."""
+    def _ask(self, request: CohortRequest, ask: Ask, failed: str) -> dict[int, ClientReply]:
+        """Ask every client, and warn of those that failed; that is not recorded with a round.
+
+        Args:
+            request: What they are asked for.
+            ask: Sends the request.
+            failed: What is missing of clients that failed.
+
+        Returns:
+            The replies by client.
+        """
         clients = self.sender.registry.occupied.tolist()
-        replies = self.sender.request(request, clients, 1)
+        replies = ask(request, clients, 1)
         if self.sender.failures:
             log.warning(
                 "%d of %d clients %s: %s", len(self.sender.failures), len(clients), failed, self.sender.reasons()

@@ -28,7 +28,7 @@ from holdfast.flower.messages import Enrolment, NodeReply, NodeRequest, arrays_o
 from holdfast.flower.model_arrays import model_spec, shared_stats
 from holdfast.flower.node_states import NodeStates
 from holdfast.flower.score_arrays import own_score_tensors, score_tensors
-from holdfast.flower.sum_arrays import SCALES, read_scales, sum_tensors
+from holdfast.flower.sum_arrays import SCALES, moment, read_scales, sum_tensors
 from holdfast.method.encoding import Encoder
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.setup import RunSetup
@@ -222,6 +222,25 @@ class Node:
             return ClientResult({f"{client}/{k}": t for one in found for k, t in one.items()}, self._n(client), 1)
 
         return self.reply(request, message, *self._for_each(request, sum_up))
+
+    def moments(self, request: NodeRequest, centre: Tensors) -> Finished:
+        """Return the first or second moments of clients' inputs or targets.
+
+        Args:
+            request: What they are of: inputs, targets.
+            centre: What the moments are taken around; empty: the first moments around zero are wanted.
+
+        Returns:
+            The moments.
+        """
+        data = self.read.data
+
+        def measure(client: int, use: int, keep: int) -> ClientResult:
+            rows = torch.from_numpy(self.read.deal.client(client)).to(self.net.device)
+            found = {what: moment(sums_of(data, rows, what), centre.get(what)) for what in request.parts}
+            return ClientResult({f"{client}/{what}": t for what, t in found.items()}, self._n(client), 1)
+
+        return self._for_each(request, measure)
 
     # -- what they share ---------------------------------------------------------------------------------------
     def request(self, message: Message, arrays: set[str]) -> NodeRequest:

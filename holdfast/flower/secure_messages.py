@@ -1,7 +1,7 @@
 """The messages of a secure sum: what the server passes on between nodes, and what nodes reply.
 
 The stages of a sum are requests of their own: public keys, shares of secrets, the masked vector (for which the node's
-clients train), and the shares that unmask the sum. All carry the ticket of the sum.
+clients train, or sum up their samples), and the shares that unmask the sum. All carry the ticket of the sum.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 from holdfast.flower.messages import NodeRequest
 
-KEYS, SHARES, MASKED, REVEAL = "query.sum_keys", "query.sum_shares", "train.masked", "query.sum_reveal"
+KEYS, SHARES, REVEAL = "query.sum_keys", "query.sum_shares", "query.sum_reveal"
+MASKED, MASKED_MOMENTS = "train.masked", "query.masked_moments"
+CENTRE = "centre"  # the record of what differences are taken to, in a request for moments
 VECTOR = "vector"  # the name of the masked vector among a reply's arrays
 
 
@@ -46,7 +48,7 @@ class StageReply:
 
 @dataclass(frozen=True)
 class MaskedRequest(NodeRequest):
-    """A request to train clients and to send the masked sum of what they would have sent.
+    """A request for the masked sum of what a node's clients would have sent.
 
     Attributes:
         shares: Every member's encrypted shares for this node; empty: the member is not in the sum.

@@ -15,14 +15,16 @@ import torch
 from flwr.app import ConfigRecord, Context, Message
 
 from holdfast.core.tensors import Tensors
-from holdfast.flower.array_codec import Refused
+from holdfast.flower.array_codec import Refused, unpack_any
 from holdfast.flower.fixed_point import LARGEST, in_range, to_ring
-from holdfast.flower.messages import make_reply, read_message
-from holdfast.flower.node import ClientResult, Node
+from holdfast.flower.messages import arrays_of, make_reply, read_message
+from holdfast.flower.node import ClientResult, Finished, Node
 from holdfast.flower.reply_checks import refuse_impossible
 from holdfast.flower.secure_messages import (
+    CENTRE,
     KEYS,
     MASKED,
+    MASKED_MOMENTS,
     REVEAL,
     SHARES,
     VECTOR,
@@ -33,6 +35,8 @@ from holdfast.flower.secure_messages import (
 from holdfast.flower.sum_member import SumMember, masked, new_member, receive, reveal, share
 from holdfast.flower.sum_vector import Shares, summed
 
+Done = tuple[MaskedRequest, SumMember, Finished]
+CheckOne = Callable[[Node, int, ClientResult, MaskedRequest], Tensors]
 MEMBER = "sum"  # the record of what a node knows of a sum, in its own context
 
 
@@ -56,13 +60,38 @@ def masked_training(node: Node, message: Message, context: Context) -> Message:
     """Train clients and send the masked sum of what they would have sent."""
     request = node.read_request(MaskedRequest, message, {"model", "messages"})
     member = receive(kept(context, request.ticket), request.shares)
-    results, errors = node.train_clients(request, message, context)
+    found = node.train_clients(request, message, context)
+    return masked_reply(node, message, context, (request, member, found), checked_update)
+
+
+def masked_moments(node: Node, message: Message, context: Context) -> Message:
+    """Send the masked sum of the moments of clients' samples, from which the server finds what they are scaled by."""
+    request = node.read_request(MaskedRequest, message, {CENTRE})
+    member = receive(kept(context, request.ticket), request.shares)
+    found = node.moments(request, unpack_any(arrays_of(message, CENTRE), "the centre"))
+    return masked_reply(node, message, context, (request, member, found), checked)
+
+
+def masked_reply(node: Node, message: Message, context: Context, done: Done, check: CheckOne) -> Message:
+    """Mask what clients would have sent, and reply.
+
+    Args:
+        node: The node.
+        message: The request.
+        context: The node's own context.
+        done: The fields of the request, what the node knows of the sum, and what its clients would have sent.
+        check: Refuses what must not enter the sum.
+
+    Returns:
+        The reply.
+    """
+    request, member, (results, errors) = done
     shares = shares_of(request)
     good: dict[int, ClientResult] = {}
     updates: dict[int, Tensors] = {}
     for client, result in results.items():
         try:
-            updates[client] = checked_update(node, client, result, request)
+            updates[client] = check(node, client, result, request)
             good[client] = result
         except Refused as error:
             errors.append(f"{client}: {error}")
@@ -94,20 +123,26 @@ def shares_of(request: MaskedRequest) -> dict[int, Shares]:
     return dict(zip(request.clients, shares, strict=True))
 
 
-def checked_update(node: Node, client: int, result: ClientResult, request: MaskedRequest) -> Tensors:
-    """Return what a client would upload, if it may enter a sum that nobody can check."""
-    update = {name.partition("/")[2]: t for name, t in result.arrays.items()}
+def checked(node: Node, client: int, result: ClientResult, request: MaskedRequest) -> Tensors:
+    """Return what a client would send, if it may enter a sum that nobody can check."""
+    sent = {name.partition("/")[2]: t for name, t in result.arrays.items()}
     declared = request.declared[request.clients.index(client)]
     if result.n != declared:
         raise Refused(f"it has {result.n} samples, but enrolled with {declared}")
-    if not all(bool(torch.isfinite(t).all()) for t in update.values() if t.is_floating_point()):
-        raise Refused("its update is not finite")
+    if not all(bool(torch.isfinite(t).all()) for t in sent.values() if t.is_floating_point()):
+        raise Refused("what it would send is not finite")
+    if not all(in_range(t) for t in sent.values()):
+        raise Refused(f"what it would send is above {LARGEST:g} somewhere")
+    return sent
+
+
+def checked_update(node: Node, client: int, result: ClientResult, request: MaskedRequest) -> Tensors:
+    """Return a client's update, if it may enter a sum that nobody can check."""
+    update = checked(node, client, result, request)
     refuse_impossible(node.method, node.net, update)
     length = float(torch.linalg.vector_norm(update["delta"], dtype=torch.float64))
     if node.longest is not None and length > node.longest:
         raise Refused(f"its update has the norm {length:g}, above {node.longest:g}")
-    if not all(in_range(t) for t in update.values()):
-        raise Refused(f"its update is above {LARGEST:g} somewhere")
     return update
 
 
@@ -129,5 +164,6 @@ STAGES: dict[str, Callable[[Node, Message, Context], Message]] = {
     KEYS: make_keys,
     SHARES: share_keys,
     MASKED: masked_training,
+    MASKED_MOMENTS: masked_moments,
     REVEAL: reveal_shares,
 }

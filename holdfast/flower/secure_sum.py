@@ -25,7 +25,6 @@ from holdfast.flower.reply_checks import ClientReply, check_counts, read_header,
 from holdfast.flower.request_sender import CohortRequest, RequestSender
 from holdfast.flower.secure_messages import (
     KEYS,
-    MASKED,
     REVEAL,
     SHARES,
     VECTOR,
@@ -96,15 +95,15 @@ class SecureSum:
         self.vector_bytes = 0
 
     def request(self, request: CohortRequest, clients: list[int], needed: int) -> dict[int, ClientReply]:
-        """Ask clients for their updates.
+        """Ask clients for their updates, or for the moments of their samples.
 
         Args:
-            request: What they are asked for.
+            request: What they are asked for; its kind is that of a masked request.
             clients: The clients.
             needed: The fewest of them that a sum must have.
 
         Returns:
-            A reply for every client in the sum. All have the means of the cohort in place of a client's own update.
+            A reply for every client in the sum. All have the cohort's means in place of what a client would send.
         """
         for attempt in range(1 + self.sender.settings.retries):
             if attempt:
@@ -173,7 +172,7 @@ class SecureSum:
             requests[node] = self._masked_request(sum_, node, texts)
         contents = {node: sum_.request.content(fields, self.sender.always) for node, fields in requests.items()}
         found = self._exchange(
-            MASKED, sum_, contents, lambda node, reply: self._vector(sum_, node, requests[node], reply)
+            sum_.request.kind, sum_, contents, lambda node, reply: self._vector(sum_, node, requests[node], reply)
         )
         self._check_left(sum_, sum(bool(replies) for _, replies in found.values()), sum_.needed)
         replies = {i: reply for _, theirs in found.values() for i, reply in theirs.items()}

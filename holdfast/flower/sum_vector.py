@@ -1,8 +1,8 @@
 """What the clients of a node would upload, as one vector that can be summed over nodes.
 
 Every number is multiplied by the client's share of it in the mean of the whole cohort: the weight of the mean, an equal
-share for what enters the server as a total, the share of samples for the loss. The server divides the sum by the shares
-of the clients that are in it, and has the one row with which ``method/one_row.py`` replaces a cohort.
+share for what enters the server as a total, the share of samples for losses and moments. The server divides the sum by
+the shares of the clients that are in it, and has the one row with which ``method/one_row.py`` replaces a cohort.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from holdfast.flower.array_codec import Refused, Spec
 from holdfast.method.method import Method
 from holdfast.method.part import TOTAL
 
-LOSS, UPLOADS = "loss", "uploads"
+DELTA, UPLOADS = "delta", "uploads"
 BY_WEIGHT, EQUAL, BY_SAMPLES = 0, 1, 2
 Shares = tuple[float, float, float]  # of one client in the cohort: by weight, equal, by samples
 
 
 def kind_of(name: str, method: Method) -> int:
     """Return by which share a tensor of an update is summed; its name is as in a client's reply."""
-    if name == LOSS:
-        return BY_SAMPLES
     place, _, rest = name.partition("/")
+    if place not in (DELTA, UPLOADS):
+        return BY_SAMPLES
     part, _, entry = rest.partition("/")
     linear = next((p.linear or {} for p in method.parts if p.name == part), {})
     return EQUAL if place == UPLOADS and linear.get(entry) == TOTAL else BY_WEIGHT

@@ -144,8 +144,8 @@ def test_no_share_is_revealed_of_both_secrets_of_a_node():
 
 # -- nodes that drop out ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_node_that_drops_out_is_survived(stage, method="scaffold"):
-    settings = {**ALL, "rounds": 2}
+def test_a_node_that_drops_out_is_survived(stage):
+    method, settings = "scaffold", {**ALL, "rounds": 2}
     secure = on_grid(method, grid_of(method, gone(stage, 2), **settings), **settings, secure=True)
     lost = [] if stage == REVEAL else [2]  # its vector has arrived by then
     assert [sorted(r.failed) for r in secure.history] == [lost, lost]
@@ -221,7 +221,7 @@ def test_a_node_leaves_out_what_nobody_could_check(monkeypatch):
     spoil |= {0: times(float("nan")), 1: times(1e3), 2: lambda client, result: result._replace(n=result.n + 1)}
     ran = on_grid("fedavg", grid_of("fedavg", **settings), **settings, secure=True)
     reasons = ran.history[0].failed
-    assert reasons[0] == "it raised its update is not finite"
+    assert reasons[0] == "it raised what it would send is not finite"
     assert reasons[1].startswith("it raised its update has the norm ")
     assert reasons[1].endswith(", above 50")
     assert "samples, but enrolled with" in reasons[2]
@@ -230,7 +230,7 @@ def test_a_node_leaves_out_what_nobody_could_check(monkeypatch):
     spoil |= {3: times(1e9)}
     del settings["secure_norm"]
     ran = on_grid("fedavg", grid_of("fedavg", **settings), **settings, secure=True)
-    assert ran.history[0].failed == {3: "it raised its update is above 1.04858e+06 somewhere"}
+    assert ran.history[0].failed == {3: "it raised what it would send is above 1.04858e+06 somewhere"}
 
 
 def test_a_node_of_a_secure_run_trains_for_no_plain_request():
