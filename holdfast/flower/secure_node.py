@@ -33,7 +33,7 @@ from holdfast.flower.secure_messages import (
     StageRequest,
 )
 from holdfast.flower.sum_member import SumMember, masked, new_member, receive, reveal, share
-from holdfast.flower.sum_vector import Shares, summed
+from holdfast.flower.sum_vector import CohortShare, summed
 
 Done = tuple[MaskedRequest, SumMember, Finished]
 CheckOne = Callable[[Node, int, ClientResult, MaskedRequest], Tensors]
@@ -111,7 +111,7 @@ def reveal_shares(node: Node, message: Message, context: Context) -> Message:
     return make_reply(message, StageReply(request.ticket, reveal(member, request.arrived)))
 
 
-def shares_of(request: MaskedRequest) -> dict[int, Shares]:
+def shares_of(request: MaskedRequest) -> dict[int, CohortShare]:
     """Return the share of each client in the cohort, as the server says; what cannot be true is refused."""
     n, weights = request.declared, request.weights
     if not len(request.clients) == len(n) == len(weights) or not 0 < sum(n) <= request.samples:

@@ -34,7 +34,7 @@ from holdfast.flower.secure_messages import (
 )
 from holdfast.flower.secure_rules import FEWEST_NODES
 from holdfast.flower.sum_member import unmasked
-from holdfast.flower.sum_vector import Shares, length_of, means
+from holdfast.flower.sum_vector import CohortShare, length_of, means
 from holdfast.method.method import Method
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class SumInProgress:
 
     request: CohortRequest
     clients: dict[int, list[int]]
-    shares: dict[int, Shares]
+    shares: dict[int, CohortShare]
     ticket: str = field(default_factory=lambda: secrets.token_hex(8))
     members: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)

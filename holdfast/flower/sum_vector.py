@@ -19,7 +19,7 @@ from holdfast.method.part import TOTAL
 
 DELTA, UPLOADS = "delta", "uploads"
 BY_WEIGHT, EQUAL, BY_SAMPLES = 0, 1, 2
-Shares = tuple[float, float, float]  # of one client in the cohort: by weight, equal, by samples
+CohortShare = tuple[float, float, float]  # of one client in the cohort: by weight, equal, by samples
 
 
 def kind_of(name: str, method: Method) -> int:
@@ -32,7 +32,7 @@ def kind_of(name: str, method: Method) -> int:
     return EQUAL if place == UPLOADS and linear.get(entry) == TOTAL else BY_WEIGHT
 
 
-def summed(updates: Mapping[int, Tensors], shares: Mapping[int, Shares], length: int, method: Method) -> Tensor:
+def summed(updates: Mapping[int, Tensors], shares: Mapping[int, CohortShare], length: int, method: Method) -> Tensor:
     """Return the vector of a node.
 
     Args:
@@ -60,7 +60,7 @@ def length_of(like: Spec) -> int:
     return sum(torch.Size(array.shape).numel() for array in like.values())
 
 
-def means(total: Tensor, shares: Sequence[Shares], like: Spec, method: Method) -> Tensors:
+def means(total: Tensor, shares: Sequence[CohortShare], like: Spec, method: Method) -> Tensors:
     """Return the means over the clients in a sum.
 
     Args:

@@ -290,3 +290,19 @@ def test_every_upload_of_a_sum_is_in_its_vector():
              "uploads/statistics/running": BY_WEIGHT}  # fmt: skip
     assert {name: kind_of(name, method) for name in names} == names
     assert flatten({"scaffold": {"change": torch.zeros(1)}}).keys() == {"scaffold/change"}
+
+
+def test_a_run_is_resumed_as_it_was_started(tmp_path):
+    """With its states and new keys; and never without secure aggregation, which would show what sums have hidden."""
+    whole = on_grid("scaffold", **{**ALL, "rounds": 2}, secure=True)
+    out, values = tmp_path / "run", {**ALL, "rounds": 2}
+    grid = grid_of("scaffold", **values)
+    on_grid("scaffold", grid, **{**values, "rounds": 1}, secure=True, out=str(out))
+    with pytest.raises(HoldfastError) as error:
+        on_grid("scaffold", grid, **values, out=str(out), resume=True)
+    assert str(error.value).endswith(
+        "holds the state flower/secure, which this run's method does not have: resume with --secure or without, as it "
+        "was started"
+    )
+    resumed = on_grid("scaffold", grid, **values, secure=True, out=str(out), resume=True)
+    assert torch.allclose(whole.w, resumed.w, rtol=1e-5, atol=1e-6)
