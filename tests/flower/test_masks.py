@@ -114,6 +114,19 @@ def test_two_vectors_are_still_hidden_when_their_sum_is_known():
     assert (from_ring(found.vectors[0] - stream(own, LENGTH) - s01 - s02) - VALUES[0]).abs().max() <= STEP / 2
 
 
+def test_a_vector_that_arrives_too_late_stays_hidden():
+    """The others have revealed what it shares with them; its own mask is left."""
+    found = Sum(3).share().mask()
+    late = found.vectors.pop(2)
+    found.reveal()
+    key = joined([shares[2] for shares in found.revealed.values()], 3)
+    assert key == found.members[2].mask_key
+    rest = late - sum(pair_mask(2, v, agreed(key, found.keys[2 * v]), LENGTH) for v in (0, 1))
+    assert (from_ring(rest - stream(found.members[2].secret, LENGTH)) - VALUES[2]).abs().max() <= STEP / 2
+    assert not torch.allclose(from_ring(rest), VALUES[2], atol=1e3)
+    assert (found.total() - VALUES[:2].sum(0)).abs().max() <= STEP
+
+
 def test_masks_of_a_pair_cancel():
     one, other = new_member("t"), new_member("t")
     s, t = agreed(one.mask_key, other.public_keys()[0]), agreed(other.mask_key, one.public_keys()[0])
