@@ -35,6 +35,7 @@ from holdfast.flower.node_data import (
     server_federation,
     split_data,
 )
+from holdfast.flower.secure_node import STAGES
 from holdfast.flower.settings import MOST_WEIGHT, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
@@ -62,6 +63,7 @@ HANDLERS = {
     messages.SCORE: Node.score,
     messages.PERSONAL: Node.personal,
     messages.SUMS: Node.sums,
+    **STAGES,
 }
 
 
@@ -136,6 +138,8 @@ def _handler(
         with arithmetic(config.precision):
             node = make_node(config, options, tuple(sorted(context.node_config.items())), folder)
             node.secret = settings is None
+            asked, own = map(DeploymentSettings.among, (context.run_config, context.node_config))
+            node.secure, node.longest = asked.secure or own.secure, own.secure_norm or asked.secure_norm
             node.started = max(started, node.data_ready)
             return method(node, message, context)
 

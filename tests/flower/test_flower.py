@@ -78,6 +78,7 @@ OURS = {name for name, part in parts().items() if part.__module__.startswith("ho
 REST = sorted({*RECIPES, *OURS} - {"clip", "decay"})
 
 
+@pytest.mark.usefixtures("keyed")
 @pytest.mark.parametrize("method", REST)
 def test_every_method_runs_unchanged(method):
     """Each part and recipe alone, two rounds, as in simulation."""

@@ -106,6 +106,17 @@ def test_two_trips_over_tls_with_keys_and_intruders_refused(work):
     assert json.loads((out / "summary.json").read_text())["failed_updates"] == 0
 
 
+def test_three_nodes_whose_updates_the_server_never_sees(work):
+    """Keys, shares, masked vectors and what unmasks their sum go through real nodes, a process for each message."""
+    how = {"clients": 3, "cohort": 3, "rounds": 1}
+    deploy(settings("scaffold", **how) | {"secure": True, "timeout": 120.0}, ClusterOptions(work / "run", 3))
+    found, wanted = history(work / "run")[0], run("scaffold", engine="loop", **SMALL | how).history[0]
+    assert (found.cohort, found.failed) == (wanted.cohort, {})
+    assert found.upload_bytes > 2 * wanted.upload_bytes
+    assert found.test_loss == pytest.approx(wanted.test_loss, rel=1e-5)
+    assert found.train_loss == pytest.approx(wanted.train_loss, rel=1e-5)
+
+
 def test_a_table_of_hospitals(work):
     """Every node reads the table and trains its own hospital; the model takes raw rows, as in a simulation."""
     rows = [

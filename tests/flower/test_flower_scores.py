@@ -20,7 +20,8 @@ from helpers.flower_toys import MemoryGrid, Trouble, changed
 from holdfast.flower.app import client_app, serve
 from holdfast.flower.messages import PERSONAL, SCORE, SUMS, TRAIN
 from holdfast.flower.node_data import Outputs, node_federation, server_federation
-from holdfast.method.config import Config
+from holdfast.flower.secure_messages import MASKED_MOMENTS
+from holdfast.method.config import FIELDS, Config
 
 SIZES = (30, 12, 21, 9)
 SETTINGS: dict[str, Any] = {
@@ -67,7 +68,7 @@ class Grid:
         return self.x[client == OWNERS], self.y[client == OWNERS]
 
     def run(self, normalise: str = "federated", **more: Any) -> holdfast.Result:
-        config = Config(**self.values)
+        config = Config(**{k: v for k, v in self.values.items() if k in FIELDS})
         federation = server_federation((self.x, self.y), None, config, self.classes, normalise)
         return serve(self.grid, config, {**DEPLOYED, **self.values, **more}, federation, self.model)
 
@@ -183,6 +184,28 @@ def test_own_data_of_every_task_as_in_simulation(task: str, tmp_path: Path):
     stored = holdfast.load_run(tmp_path / "run")
     np.testing.assert_allclose(stored.predict(x), expected.predict(x), rtol=1e-5)
     assert stored.client_scores() == found.client_scores()
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_own_data_is_scaled_by_secure_sums(task: str):
+    """Means and standard deviations to the step of the sums; the server gets no client's."""
+    x = rows()
+    y = targets(task, x)
+    classes, names = (3, ["a", "b", "c"]) if task == "classification" else (None, None)
+    grid = Grid(x, y, classes, task=task, secure=True, cohort=4)
+    found, expected = grid.run(), simulated(x, y, names, task=task, cohort=4)
+    assert_same(found, expected, 1e-5)
+    assert found.facts.mean == pytest.approx(expected.facts.mean, rel=1e-7, abs=1e-8)
+    assert found.facts.std == pytest.approx(expected.facts.std, rel=1e-5)
+    assert grid.requests(SUMS) == []
+    assert [len(m.content["centre"]) for m in grid.requests(MASKED_MOMENTS)] == [0] * 4 + [1 + bool(names is None)] * 4
+
+
+def test_validation_of_own_data_shows_single_clients():
+    grid = Grid(rows(), targets("classification", rows()), 3, secure=True, cohort=4, validation=0.2)
+    with raises_exactly("--secure: validation scores of the nodes' own data are of single clients: leave out "
+                        "--validation"):  # fmt: skip
+        grid.run()
 
 
 def expected_rows(client: int, result: holdfast.Result) -> np.ndarray:
