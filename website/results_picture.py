@@ -55,7 +55,7 @@ def picture(study: dict[str, Any]) -> str:
         f'<path class="axis" d="M{LEFT} {bottom} H{RIGHT}"/>',
         f'<path class="zero" d="M{place(0)} {TOP - 6} V{bottom}"/>',
         *(
-            f'<text class="small middle" x="{place(value)}" y="{bottom + 18}">{value:+d}</text>'
+            f'<text class="small middle" x="{place(value)}" y="{bottom + 18}">{f"{value:+d}" if value else 0}</text>'
             for value in range(int(LOW), int(HIGH) + 1)
         ),
     ]

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "pictures" / "terminal.svg"
 COMMAND = 'holdfast compare fedavg scaffold --split "dirichlet(0.1)" --rounds 10 --seeds 5 --out study'
 LEFT_OUT = "Other scores"  # from this line to the last one: the picture shows the first table
-COLUMNS, WIDE, HIGH, TOP, EDGE = 92, 8.4, 20, 60, 22  # characters a line, pixels of a character and around the text
+COLUMNS, WIDE, HIGH, TOP, EDGE = 92, 8.4, 20, 60, 22  # of a table; pixels of a character, and around the text
 STYLE = """
   .line { font: 14px ui-monospace, 'Cascadia Mono', Menlo, Consolas, monospace; fill: #dde5ea; white-space: pre; }
   .prompt { fill: #4db6ac; }
@@ -51,7 +51,7 @@ def shown(lines: Sequence[str]) -> list[str]:
 
 def picture(command: str, lines: Sequence[str]) -> str:
     """Return a terminal as SVG; every character has its place, whatever the width of the reader's font."""
-    width, height = round(2 * EDGE + COLUMNS * WIDE), TOP + HIGH * (len(lines) + 1) + 4
+    width, height = round(2 * EDGE + max(map(len, lines)) * WIDE), TOP + HIGH * (len(lines) + 1) + 4
     dots = "".join(f'<circle cx="{24 + 20 * i}" cy="22" r="6" fill="{c}"/>' for i, c in enumerate(DOTS))
     rows = [row(0, f"$ {command}", "line prompt"), *(row(i, line, "line") for i, line in enumerate(lines, 1))]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-labelledby="t">'
