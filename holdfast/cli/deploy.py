@@ -74,7 +74,9 @@ def local(
     require_flower()
     from holdfast.cli.deployment_progress import DeploymentProgress
     from holdfast.flower.local_cluster import ClusterOptions, LinkSecurity, deploy
+    from holdfast.flower.processes import require_process_control
 
+    require_process_control()
     security, restarts = LinkSecurity(flags.pop("tls"), flags.pop("auth")), flags.pop("restarts")
     deployment, values = separate({**flags, "method": method})
     nodes = deployment.nodes or LOCAL_NODES
