@@ -17,10 +17,11 @@ from holdfast.reproduce.claims import RULE, same
 from holdfast.reproduce.markdown import headline, provenance_line, table_markdown, title
 from holdfast.reproduce.paper_file import shelf
 from holdfast.reproduce.paper_pictures import PICTURES, main_table, write_picture
+from holdfast.reproduce.plain_words import not_run, paragraph, summary
 from holdfast.reproduce.reading_tables import attribution_text, each_table, readings_text
 from holdfast.reproduce.store import read
 from holdfast.reproduce.table_schema import TableRecord
-from holdfast.reproduce.verdict_table import not_run, paragraph, summary, verdict_table
+from holdfast.reproduce.verdict_table import verdict_table
 
 HEAD = """# Results
 

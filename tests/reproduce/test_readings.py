@@ -158,6 +158,14 @@ def test_readings_run_the_baseline_alone(toy: Path, read_toy: Paper) -> None:
     assert stamps("here") == before
 
 
+def test_a_smoke_test_compares_no_reading_with_print(toy: Path, read_toy: Paper) -> None:
+    said = rep("--readings", "--rows", "IID, FedAvg", "--scale", "smoke", "--out", "here")
+    lines = [line for line in said.out.splitlines() if "| IID, FedAvg, 0% |" in line]
+    assert len(lines) == 3
+    assert all(line.endswith("| – |") for line in lines)
+    assert "\nAt smoke scale no reading is chosen.\n" in said.out
+
+
 def test_a_table_under_one_reading(toy: Path, read_toy: Paper) -> None:
     (one,) = tables("--table", "1", "--rows", "1", "--reading", "code", "--scale", "full", "--out", "here")
     assert one["reading"] == {
