@@ -86,9 +86,9 @@ def readme(text: str, tables: Sequence[TableRecord]) -> str:
 
 
 def stored(folder: Path) -> list[TableRecord]:
-    """Read every table in the folder's files, in the order of the papers and of the tables' names."""
+    """Read every table in the folder's files that was run or cannot be, in the order of the papers and of the names."""
     known = list(shelf())
-    tables = {t.key: t for file in sorted(folder.glob("*.json")) for t in read(file)}
+    tables = {t.key: t for file in sorted(folder.glob("*.json")) for t in read(file) if t.runs or t.why_not}
     return sorted(tables.values(), key=lambda t: (known.index(t.paper) if t.paper in known else 99, *t.key))
 
 

@@ -1,0 +1,184 @@
+"""Run the papers' tables in portions: the plan of ``results/plan.toml``, on this machine or on one that is lent.
+
+    python benchmarks/paper_portions.py list
+    python benchmarks/paper_portions.py run fedagg-mnist-linear --seconds 1500 --data-dir data
+    python benchmarks/paper_portions.py pack portion.tgz       # there: finished runs alone, without checkpoints
+    python benchmarks/paper_portions.py unpack portion.tgz     # here: beside what is there already
+    python benchmarks/paper_portions.py collect                # here: results/*.json and docs/results.md
+
+It needs Python with torch, numpy and safetensors, and nothing from a network. Where the code is not a git checkout, set
+HOLDFAST_COMMIT. A command whose time is up is stopped after its current rounds, and goes on when it is run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PLAN, RESULTS = ROOT / "results" / "plan.toml", ROOT / "results"
+GRACE = 60  # seconds that a stopped command gets to end its rounds
+LEAST = 20  # seconds that are worth starting a command for
+LONGEST = 600.0  # seconds that making the tables of one command may take
+LEFT_OUT = ("checkpoint", ".lock")
+
+
+def plan() -> list[dict[str, Any]]:
+    """Return the portions in their order."""
+    portions: list[dict[str, Any]] = tomllib.loads(PLAN.read_text(encoding="utf-8"))["portion"]
+    return portions
+
+
+def commands(portion: dict[str, Any], reading: str = "") -> Iterator[list[str]]:
+    """Yield the arguments of ``holdfast reproduce`` for each command of a portion.
+
+    Args:
+        portion: The portion.
+        reading: The reading to use in place of the one that the plan expects.
+
+    Yields:
+        The paper and its options, at full scale.
+    """
+    for text in portion["commands"]:
+        words = shlex.split(text.replace("{reading}", shlex.quote(reading or portion.get("reading", "plain"))))
+        yield [*words, "--scale", "full"]
+
+
+def table() -> str:
+    """Return the plan as a table in Markdown."""
+    lines = ["| portion | device | data | what it decides |", "|---|---|---|---|"]
+    lines += [f"| {p['name']} | {p['device']} | {', '.join(p['data'])} | {p['decides']} |" for p in plan()]
+    return "\n".join(lines) + "\n"
+
+
+def reproduce(arguments: list[str], out: Path, seconds: float) -> int:
+    """Carry out a command of the plan.
+
+    Args:
+        arguments: The paper and its options.
+        out: The folder of all papers.
+        seconds: The time after which it is stopped.
+
+    Returns:
+        Its exit code: 130 if it was stopped.
+    """
+    code = [sys.executable, "-m", "holdfast.reproduce", *arguments, "--out", str(out / arguments[0])]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(code, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)})
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    except KeyboardInterrupt:  # the command got it as well
+        pass
+    try:
+        return process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run portions until they are done or the time is up."""
+    end = time.monotonic() + given.seconds
+    known = {p["name"]: p for p in plan()}
+    for name in given.names:
+        if name not in known:
+            sys.exit(f"no portion {name!r}; known: {', '.join(known)}")
+    more = ["--light", "--quiet", "--jobs", str(given.jobs), *option("--device", given.device)]
+    more += option("--data-dir", given.data_dir)
+    worst = 0
+    for name in given.names:
+        for arguments in commands(known[name], given.reading):
+            left = end - time.monotonic()
+            if left < LEAST:
+                print(f"no time left for: {shlex.join(arguments)}", flush=True)
+                worst = worst or 130
+                continue
+            begun = time.monotonic()
+            status = reproduce([*arguments, *more], given.out, left)
+            print(f"exit code {status} after {time.monotonic() - begun:.0f} s: {shlex.join(arguments)}", flush=True)
+            worst = worst or status
+    return worst
+
+
+def option(name: str, value: str) -> list[str]:
+    """Return an option of the command line, or none if it has no value."""
+    return [name, value] if value else []
+
+
+def pack(given: argparse.Namespace) -> int:
+    """Write what is finished into a file that can travel: run folders without checkpoints, and the tables."""
+    done = {path.parent for name in ("summary.json", "diverged.txt") for path in given.out.glob(f"*/*/seed-*/{name}")}
+    with tarfile.open(given.file, "w:gz") as archive:
+        for path in [*sorted(done), *sorted(given.out.glob("*/reproduce.json"))]:
+            archive.add(path, path.relative_to(given.out), filter=without_checkpoints)
+    print(f"{len(done)} finished runs in {given.file}")
+    return 0
+
+
+def without_checkpoints(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """Leave checkpoints and locks out."""
+    return None if Path(member.name).name in LEFT_OUT else member
+
+
+def unpack(given: argparse.Namespace) -> int:
+    """Put what was packed elsewhere beside what is here."""
+    given.out.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(given.file) as archive:
+        archive.extractall(given.out, filter="data")
+    return 0
+
+
+def collect(given: argparse.Namespace) -> int:
+    """Make the tables of all that was run, and the page of results."""
+    worst = 0
+    more = ["--collect", "--quiet", *option("--data-dir", given.data_dir)]
+    for portion in plan():
+        for arguments in commands(portion, given.reading):
+            if (given.out / arguments[0]).is_dir():
+                worst = worst or reproduce([*arguments, *more], given.out, LONGEST)
+    for file in sorted(given.out.glob("*/reproduce.json")):
+        shutil.copy(file, RESULTS / f"{file.parent.name}.json")
+    return worst or subprocess.call([sys.executable, "-m", "holdfast.reproduce.results"], cwd=ROOT)
+
+
+def main() -> int:
+    """Carry out the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/papers"), help="folder of the runs, one per paper below it"
+    )
+    steps = parser.add_subparsers(dest="step", required=True)
+    steps.add_parser("list", help="the plan")
+    running = steps.add_parser("run", help="run portions")
+    running.add_argument("names", nargs="+", metavar="PORTION")
+    running.add_argument("--seconds", type=float, default=1e9, help="stop after this time; default: when all is done")
+    running.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    running.add_argument("--device", default="", help="cpu, cuda or cuda:N")
+    collecting = steps.add_parser("collect", help="make the tables of all runs")
+    for each in (running, collecting):
+        each.add_argument("--data-dir", default="", help="folder of the data sets")
+        each.add_argument("--reading", default="", help="in place of the reading that the plan expects")
+    for name in ("pack", "unpack"):
+        steps.add_parser(name).add_argument("file", type=Path)
+    given = parser.parse_args()
+    if given.step == "list":
+        print(table(), end="")
+        return 0
+    return {"run": run, "pack": pack, "unpack": unpack, "collect": collect}[given.step](given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
