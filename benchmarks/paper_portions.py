@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PLAN, RESULTS = ROOT / "results" / "plan.toml", ROOT / "results"
 GRACE = 60  # seconds that a stopped command gets to end its rounds
 LEAST = 20  # seconds that are worth starting a command for
-LONGEST = 600.0  # seconds that making the tables of one command may take
+TABLES = "reproduce.json"
 LEFT_OUT = ("checkpoint", ".lock")
 
 
@@ -122,7 +122,7 @@ def pack(given: argparse.Namespace) -> int:
     """Write what is finished into a file that can travel: run folders without checkpoints, and the tables."""
     done = {path.parent for name in ("summary.json", "diverged.txt") for path in given.out.glob(f"*/*/seed-*/{name}")}
     with tarfile.open(given.file, "w:gz") as archive:
-        for path in [*sorted(done), *sorted(given.out.glob("*/reproduce.json"))]:
+        for path in [*sorted(done), *sorted(given.out.glob(f"*/{TABLES}"))]:
             archive.add(path, path.relative_to(given.out), filter=without_checkpoints)
     print(f"{len(done)} finished runs in {given.file}")
     return 0
@@ -143,15 +143,42 @@ def unpack(given: argparse.Namespace) -> int:
 
 def collect(given: argparse.Namespace) -> int:
     """Make the tables of all that was run, and the page of results."""
-    worst = 0
-    more = ["--collect", "--quiet", *option("--data-dir", given.data_dir)]
-    for portion in plan():
-        for arguments in commands(portion, given.reading):
-            if (given.out / arguments[0]).is_dir():
-                worst = worst or reproduce([*arguments, *more], given.out, LONGEST)
-    for file in sorted(given.out.glob("*/reproduce.json")):
+    from holdfast.reproduce.command import main as reproduced
+    from holdfast.reproduce.results import main as write_page
+
+    for arguments in whole_tables(given.reading):
+        out = given.out / arguments[0]
+        if (out / TABLES).exists():
+            more = ["--collect", "--quiet", "--out", str(out), *option("--data-dir", given.data_dir)]
+            reproduced([*arguments, *more])
+    for file in sorted(given.out.glob(f"*/{TABLES}")):
         shutil.copy(file, RESULTS / f"{file.parent.name}.json")
-    return worst or subprocess.call([sys.executable, "-m", "holdfast.reproduce.results"], cwd=ROOT)
+    os.chdir(ROOT)
+    sys.argv = sys.argv[:1]
+    write_page()
+    return 0
+
+
+def whole_tables(reading: str) -> list[list[str]]:
+    """Return the commands of the plan without their rows and columns, each once: tables are collected whole.
+
+    Args:
+        reading: The reading to use in place of the one that the plan expects.
+
+    Returns:
+        The arguments of each.
+    """
+    found: dict[tuple[str, ...], None] = {}
+    for portion in plan():
+        for words in commands(portion, reading):
+            narrow = {
+                i + step
+                for i, word in enumerate(words)
+                if word in ("--rows", "--columns", "--seeds")
+                for step in (0, 1)
+            }
+            found[tuple(word for i, word in enumerate(words) if i not in narrow)] = None
+    return [list(words) for words in found]
 
 
 def main() -> int:
@@ -174,6 +201,8 @@ def main() -> int:
     for name in ("pack", "unpack"):
         steps.add_parser(name).add_argument("file", type=Path)
     given = parser.parse_args()
+    given.out = given.out.resolve()
+    sys.path.insert(0, str(ROOT))
     if given.step == "list":
         print(table(), end="")
         return 0

@@ -59,7 +59,19 @@ def paper_parts(tables: Sequence[TableRecord]) -> list[str]:
             name = found.goal.reading.name
             parts += [f"### {t.paper}, table {t.table}: what the choices of “{name}” are worth"]
             parts += attribution_text(found)
-    return [*parts, *(table_section(t) for t in tables if not t.reading.alone)]
+    return [*parts, *details([t for t in tables if not t.reading.alone])]
+
+
+def details(tables: Sequence[TableRecord]) -> list[str]:
+    """Return a section for every table; one whose numbers another reading has as well is named and not repeated."""
+    parts: list[str] = []
+    shown: dict[tuple[object, ...], TableRecord] = {}
+    for t in sorted(tables, key=lambda t: (t.table, t.circumstances, len(t.reading.choices))):
+        runs = tuple((c.runs.folder, c.runs.measure) if c.runs else None for c in t.cells)
+        first = shown.setdefault((t.table, t.circumstances, *(runs if t.runs else (t.reading.name,))), t)
+        again = f"### {title(t)}\n\nThe rows that were run are the same as under “{first.reading.name}”."
+        parts.append(table_section(t) if first is t else again)
+    return parts
 
 
 def shared_note(tables: Sequence[TableRecord]) -> str:

@@ -53,7 +53,7 @@ def verdict_cells(tables: Sequence[TableRecord], of: TableRecord, v: Verdict, sw
     """
     shown = shown_table(tables, of, v)
     counts = test_counts(v.outcome) if v.outcome else ""
-    found = [*map(gain_text, gains(shown, swap)), *([] if swap else controls(shown))]
+    found = [*map(gain_text, gains(shown, swap)), *([] if swap else first_control(shown))]
     return [f"**{v.words}**" + (f" ({counts})" if counts else ""), "; ".join(found) or NONE, readings_text(v, shown)]
 
 
@@ -71,10 +71,11 @@ def gain_text(g: Gain) -> str:
     return f"{g.better} over {g.than}: {ours}{rows}{printed}"
 
 
-def controls(t: TableRecord) -> list[str]:
-    """Say what each control that was run reaches, beside the first method that the claim tests."""
-    return [
+def first_control(t: TableRecord) -> list[str]:
+    """Say what the first control that was run reaches, beside the first method that the claim tests."""
+    texts = [
         f"the control {g.better} reaches {points(g.ours, g.unit)} against {g.than}, {counted_rows(g.rows)}"
         for g in control_gains(t)
         if g.ours is not None
     ]
+    return texts[:1]

@@ -64,6 +64,13 @@ def test_another_reading_takes_the_place_of_the_expected_one(portions: ModuleTyp
     assert next(portions.commands(portion, "two words"))[4] == "two words"
 
 
+def test_tables_are_collected_whole_and_once(portions: ModuleType) -> None:
+    found = portions.whole_tables("")
+    assert found[0] == ["fedagg", "--table", "III", "--readings", "--scale", "full"]
+    assert len({tuple(words) for words in found}) == len(found)
+    assert not {"--rows", "--columns", "--seeds"} & {word for words in found for word in words}
+
+
 def test_finished_runs_travel_without_checkpoints(
     portions: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

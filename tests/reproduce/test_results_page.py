@@ -119,6 +119,13 @@ def test_a_paper_in_plain_words() -> None:
     assert summary([one]).splitlines()[2] == "- Toy: verdict on 1 claim: 1 open (fewer than three seeds)."
 
 
+def test_equal_numbers_are_shown_once() -> None:
+    plain, other = toy_tables()
+    text = page([plain, read_as(plain, "augmented", 1), other])
+    assert text.count("\n| row 0 | new | `fedavg` | 60 | ") == 2, "in two tables of three"
+    assert "read as “augmented”: Numbers\n\nThe rows that were run are the same as under “plain”.\n" in text
+
+
 def test_what_a_choice_is_worth_is_shown() -> None:
     plain, whole = toy_tables()
     alone = replace(read_as(whole, "only: choice 0", 1))
