@@ -23,10 +23,22 @@ import tarfile
 import time
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from holdfast.method.config_text import settings_from_pairs  # noqa: E402
+from holdfast.reproduce.command import main as main_of_reproduce  # noqa: E402
+from holdfast.reproduce.command import parser  # noqa: E402
+from holdfast.reproduce.paper_file import load_paper  # noqa: E402
+from holdfast.reproduce.request import Request, ResolvedRequest, resolve  # noqa: E402
+from holdfast.reproduce.results import main as write_page  # noqa: E402
+from holdfast.reproduce.results import stored  # noqa: E402
+
+START, END = "<!-- plan: written by python benchmarks/paper_portions.py collect -->", "<!-- end of plan -->"
 PLAN, RESULTS = ROOT / "results" / "plan.toml", ROOT / "results"
 GRACE = 60  # seconds that a stopped command gets to end its rounds
 LEAST = 20  # seconds that are worth starting a command for
@@ -55,11 +67,49 @@ def commands(portion: dict[str, Any], reading: str = "") -> Iterator[list[str]]:
         yield [*words, "--scale", "full"]
 
 
+@cache
+def resolved(*arguments: str) -> ResolvedRequest:
+    """Return the cells that a command of the plan asks for."""
+    given = parser().parse_args(list(arguments))
+    wanted = Request(
+        given.table, given.rows, given.columns, given.scale, given.seeds, settings_from_pairs(given.set),
+        given.reading, given.readings, given.explain,
+    )  # fmt: skip
+    return resolve(wanted, load_paper(given.paper))
+
+
+def progress(portion: dict[str, Any], done: set[tuple[str, str, int]]) -> str:
+    """Return how many runs of a portion are stored; runs that several cells share count once.
+
+    Args:
+        portion: The portion.
+        done: The stored runs: paper, folder and seed.
+
+    Returns:
+        Both numbers.
+    """
+    wanted = set()
+    for arguments in commands(portion):
+        found = resolved(*arguments)
+        wanted |= {(arguments[0], cell.folder, seed) for cell in found.cells for seed in found.seeds}
+    return f"{len(wanted & done)} of {len(wanted)}"
+
+
 def table() -> str:
-    """Return the plan as a table in Markdown."""
-    lines = ["| portion | device | data | what it decides |", "|---|---|---|---|"]
-    lines += [f"| {p['name']} | {p['device']} | {', '.join(p['data'])} | {p['decides']} |" for p in plan()]
+    """Return the plan as a table in Markdown, with what is stored in results/."""
+    done = {(t.paper, runs.folder, seed) for t in stored(RESULTS) for runs in t.runs for seed in runs.seeds}
+    lines = ["| portion | device | data | what it decides | runs |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {p['name']} | {p['device']} | {', '.join(p['data'])} | {p['decides']} | {progress(p, done)} |"
+        for p in plan()
+    ]
     return "\n".join(lines) + "\n"
+
+
+def with_plan(readme: str) -> str:
+    """Return the README of results/ with the plan as it is now."""
+    before, _, rest = readme.partition(START)
+    return before + START + "\n\n" + table() + "\n" + END + rest.partition(END)[2]
 
 
 def reproduce(arguments: list[str], out: Path, seconds: float) -> int:
@@ -143,19 +193,18 @@ def unpack(given: argparse.Namespace) -> int:
 
 def collect(given: argparse.Namespace) -> int:
     """Make the tables of all that was run, and the page of results."""
-    from holdfast.reproduce.command import main as reproduced
-    from holdfast.reproduce.results import main as write_page
-
     for arguments in whole_tables(given.reading):
         out = given.out / arguments[0]
         if (out / TABLES).exists():
             more = ["--collect", "--quiet", "--out", str(out), *option("--data-dir", given.data_dir)]
-            reproduced([*arguments, *more])
+            main_of_reproduce([*arguments, *more])
     for file in sorted(given.out.glob(f"*/{TABLES}")):
         shutil.copy(file, RESULTS / f"{file.parent.name}.json")
     os.chdir(ROOT)
     sys.argv = sys.argv[:1]
     write_page()
+    readme = RESULTS / "README.md"
+    readme.write_text(with_plan(readme.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 
@@ -183,11 +232,11 @@ def whole_tables(reading: str) -> list[list[str]]:
 
 def main() -> int:
     """Carry out the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument(
         "--out", type=Path, default=Path("runs/papers"), help="folder of the runs, one per paper below it"
     )
-    steps = parser.add_subparsers(dest="step", required=True)
+    steps = made.add_subparsers(dest="step", required=True)
     steps.add_parser("list", help="the plan")
     running = steps.add_parser("run", help="run portions")
     running.add_argument("names", nargs="+", metavar="PORTION")
@@ -200,9 +249,8 @@ def main() -> int:
         each.add_argument("--reading", default="", help="in place of the reading that the plan expects")
     for name in ("pack", "unpack"):
         steps.add_parser(name).add_argument("file", type=Path)
-    given = parser.parse_args()
+    given = made.parse_args()
     given.out = given.out.resolve()
-    sys.path.insert(0, str(ROOT))
     if given.step == "list":
         print(table(), end="")
         return 0

@@ -10,10 +10,6 @@ from types import ModuleType
 import pytest
 
 from helpers.places import ROOT
-from holdfast.method.config_text import settings_from_pairs
-from holdfast.reproduce.command import parser
-from holdfast.reproduce.paper_file import load_paper
-from holdfast.reproduce.request import Request, ResolvedRequest, resolve
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +22,6 @@ def portions() -> ModuleType:
     return module
 
 
-def resolved(arguments: list[str]) -> ResolvedRequest:
-    given = parser().parse_args(arguments)
-    wanted = Request(
-        given.table, given.rows, given.columns, given.scale, given.seeds, settings_from_pairs(given.set),
-        given.reading, given.readings, given.explain,
-    )  # fmt: skip
-    return resolve(wanted, load_paper(given.paper))
-
-
 def test_every_command_of_the_plan_has_cells_to_run(portions: ModuleType) -> None:
     names = [portion["name"] for portion in portions.plan()]
     assert len(set(names)) == len(names)
@@ -43,7 +30,7 @@ def test_every_command_of_the_plan_has_cells_to_run(portions: ModuleType) -> Non
         assert portion["device"] in ("cpu", "gpu")
         used = set()
         for arguments in portions.commands(portion):
-            found = resolved(arguments)
+            found = portions.resolved(*arguments)
             assert found.cells, arguments
             assert found.unmatched == [], arguments
             assert found.scale == "full"
@@ -52,7 +39,11 @@ def test_every_command_of_the_plan_has_cells_to_run(portions: ModuleType) -> Non
 
 
 def test_the_plan_is_in_the_folder_of_results(portions: ModuleType) -> None:
-    assert portions.table() in (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    assert text == portions.with_plan(text)
+    assert (
+        portions.progress({"commands": ["fedavg-mnist --table 2 --rows 1 --columns 1,2 --seeds 3"]}, set()) == "0 of 6"
+    )
 
 
 def test_another_reading_takes_the_place_of_the_expected_one(portions: ModuleType) -> None:
