@@ -60,6 +60,7 @@ HANDLERS = {
     messages.GRADIENTS: Node.gradients,
     messages.SURVEY: Node.survey,
     messages.SCORE: Node.score,
+    messages.PERSONAL: Node.personal,
     messages.SUMS: Node.sums,
 }
 
@@ -224,7 +225,7 @@ def carried(config: Config, folder: Path | None) -> Config:
 
 def local_config(settings: Mapping[str, Any]) -> Config:
     """Return the config with which a node trains its clients."""
-    return Config(**(config_values(settings) | {"engine": "loop", "personal": 0}))
+    return Config(**(config_values(settings) | {"engine": "loop"}))
 
 
 def config_values(settings: Mapping[str, Any]) -> dict[str, Any]:

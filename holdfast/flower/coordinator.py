@@ -28,7 +28,7 @@ from holdfast.data.scales import INPUTS, Scales, known_scales, missing_scales, w
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
 from holdfast.flower.array_codec import Refused, Spec, pack, spec_of
-from holdfast.flower.messages import GRADIENTS, SCORE, SUMS, SURVEY, TRAIN, TRAIN_AGAIN
+from holdfast.flower.messages import GRADIENTS, PERSONAL, SCORE, SUMS, SURVEY, TRAIN, TRAIN_AGAIN
 from holdfast.flower.model_arrays import model_tensors
 from holdfast.flower.node_data import SPLIT_BY_NODES
 from holdfast.flower.registry import NodeRegistry
@@ -55,6 +55,7 @@ from holdfast.training.client_sampling import draw
 from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score
+from holdfast.training.personal import PersonalScores, after_the_run
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 
@@ -234,16 +235,29 @@ class Coordinator(Trainer):
         replies = self._scores(purpose, own_score_spec(self.metrics), possible_scores(self.metrics))
         return own_scores_of({i: reply.tensors for i, reply in replies.items()}, self.metrics)
 
+    def personal_scores(self) -> PersonalScores:
+        """Return the scores of copies on the clients' own test samples: the server does not know their class mixes."""
+        metrics = [self.metric]
+        request = self._at_clients(PERSONAL, after_the_run(self), own_score_spec(metrics), possible_scores(metrics))
+        replies = self._ask(request, "have no fine-tuned copy")
+        found = own_scores_of({i: reply.tensors for i, reply in replies.items()}, metrics)
+        return PersonalScores({}, dict(zip(found.ids, found.values[self.metric.name], strict=True)))
+
     def clients_validate(self) -> bool:
         return self.own_data or bool(self.net.kept_at_clients())
 
     def _scores(self, purpose: str, expected: Spec, check: Check) -> dict[int, ClientReply]:
         """Ask every client to score the served model."""
         broadcast = self.broadcast(1, {})._replace(w0=self.server.served())
+        return self._ask(self._at_clients(SCORE, broadcast, expected, check, purpose), "have no score")
+
+    def _at_clients(
+        self, kind: str, broadcast: Broadcast, expected: Spec, check: Check, purpose: str = ""
+    ) -> CohortRequest:
+        """Return a request about the served model as every client has it, with the layers that it keeps."""
         model = {"model": pack(model_tensors(self.net, broadcast))}
         use = {i: self.clients.round_of(i) for i in self.sender.registry.occupied.tolist()}
-        request = CohortRequest(SCORE, broadcast, model, expected, use, purpose=purpose, check=check)
-        return self._ask(request, "have no score")
+        return CohortRequest(kind, broadcast, model, expected, use, purpose=purpose, check=check)
 
     def _ask(self, request: CohortRequest, failed: str) -> dict[int, ClientReply]:
         """Ask every client, and warn of those that ``failed``; that is not recorded with a round."""

@@ -17,6 +17,7 @@ from holdfast.flower.array_codec import Refused
 
 ENROL, TRAIN, TRAIN_AGAIN = "query.enrol", "train", "train.again"
 GRADIENTS, SURVEY, SCORE, SUMS = "query.gradients", "query.survey", "query.score", "query.sums"
+PERSONAL = "query.personal"
 FIELDS_RECORD, ARRAYS_RECORD = "numbers", "arrays"  # the names of a message's records
 RANDOM_ID = re.compile(r"[0-9a-f]{16}")
 F = TypeVar("F", "NodeRequest", "NodeReply", "Enrolment")

@@ -32,6 +32,7 @@ from holdfast.flower.sum_arrays import SCALES, read_scales, sum_tensors
 from holdfast.method.encoding import Encoder
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.setup import RunSetup
+from holdfast.training.personal import CopyTraining, score_copy, tuning
 from holdfast.training.simulation import Simulation
 
 T = TypeVar("T")
@@ -100,15 +101,13 @@ class Node:
 
         def train_client(client: int, use: int, keep: int) -> ClientResult:
             states.keep_only(client, {use, keep})
-            state = states.load(client, use) if use and stateful else None
-            if state is not None:
-                simulation.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), state)
+            restored = self._restore(simulation, states, client, use if stateful else 0)
             update = self._timed(lambda: simulation.train(broadcast, np.array([client])))
             if stateful:
                 states.save(client, request.round, tree_map(lambda t: t[0], update.states))
             models[f"{client}-0"] = update.deltas[0]
             encoder = simulation.encoder(tree_map(lambda t: t[0], update.uploads))
-            return self._result(client, update, encoder, bool(use) and stateful and state is None)
+            return self._result(client, update, encoder, bool(use) and stateful and not restored)
 
         reply = self._for_each(request, message, train_client)
         if simulation.trips:
@@ -184,10 +183,25 @@ class Node:
             return own_score_tensors(simulation.score_at_client(client, broadcast.w0, held), simulation.metrics)
 
         def score_client(client: int, use: int, keep: int) -> ClientResult:
-            state = states.load(client, use) if use else None
-            if state is not None:
-                simulation.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), state)
+            self._restore(simulation, states, client, use)
             found = self._timed(lambda: tensors(client))
+            return ClientResult({f"{client}/{name}": t for name, t in found.items()}, self._n(client), 1)
+
+        return self._for_each(request, message, score_client)
+
+    def personal(self, message: Message, context: Context) -> Message:
+        """Fine-tune clients' own copies of the served model, and score them on the clients' own test samples."""
+        request = self._request(message, {"model"})
+        broadcast = self._broadcast(request, *self._model(message), {})
+        simulation, states = self._simulation(context, broadcast), NodeStates(context.state, request.run, self.folder)
+        if not self.config.personal or self.federation.client_test is None:
+            raise Refused("the clients of this node have no fine-tuned copies to score")
+        train = CopyTraining(simulation, tuning(self.config, self.method))
+
+        def score_client(client: int, use: int, keep: int) -> ClientResult:
+            self._restore(simulation, states, client, use)
+            scores = self._timed(lambda: score_copy(simulation, train, broadcast, client))
+            found = own_score_tensors(scores, [simulation.metric])
             return ClientResult({f"{client}/{name}": t for name, t in found.items()}, self._n(client), 1)
 
         return self._for_each(request, message, score_client)
@@ -228,6 +242,13 @@ class Node:
         if broadcast.stats:
             simulation.server.states[STATISTICS] = broadcast.stats
         return simulation
+
+    def _restore(self, simulation: Simulation, states: NodeStates, client: int, use: int) -> bool:
+        """Give a client the state of round ``use`` back; return whether there is one. 0: it starts without a state."""
+        state = states.load(client, use) if use else None
+        if state is not None:
+            simulation.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), state)
+        return state is not None
 
     def _model(self, message: Message) -> tuple[Tensor, Tensors]:
         """Return the model that was sent, and its running statistics."""

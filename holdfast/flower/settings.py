@@ -59,8 +59,10 @@ class DeploymentSettings(Named):
                     f"owners: there is no client {client} among {config.client_count}: number them from 0, or raise "
                     "--clients"
                 )
-        if config.personal:
-            raise HoldfastError("personal fine-tuning works only in simulation: leave out --personal")
+        if config.personal and not config.client_eval:
+            raise HoldfastError(
+                "over the network fine-tuned copies are scored on clients' own test samples: add --client-eval"
+            )
 
     def owner_of(self) -> dict[int, int]:
         """Return the id of the node that each client must be on, for the clients that must be on a certain node.

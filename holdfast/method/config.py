@@ -224,11 +224,9 @@ class Config(Named):
         0,
         "after the last round, epochs in which each client fine-tunes its own copy; 0: none",
         low=0,
-        roles=("extends", "simulation"),
+        roles=("extends",),
     )
-    personal_what: str = param(
-        "head", "what a client fine-tunes", choices=("head", "all"), roles=("extends", "simulation")
-    )
+    personal_what: str = param("head", "what a client fine-tunes", choices=("head", "all"), roles=("extends",))
     eval_every: int = param(1, "evaluate every N rounds, and after the last", low=1)
     drift: bool = param(False, "measure client drift in every evaluated round", roles=("extends",))
     track: str | None = param(

@@ -113,7 +113,7 @@ def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
 
 
 def test_settings_that_an_app_does_not_have():
-    assert set(with_role("simulation")) == {"engine", "personal", "personal_what", "attack"}
+    assert set(with_role("simulation")) == {"engine", "attack"}
     assert set(with_role("named data")) == {"split", "data_dir", "public", "validation_from"}
     assert set(with_role("node")) == {"data_dir", "device"}
 
@@ -231,7 +231,10 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
             "3 nodes are more than the 2 clients, and every node needs one: lower --nodes, or raise --clients",
         ),
         (["fedavg", "--on-failure", "shrug"], "deploy: on_failure must be one of continue, retry, not shrug"),
-        (["fedavg", "--personal", "2"], "personal fine-tuning works only in simulation: leave out --personal"),
+        (
+            ["fedavg", "--personal", "2"],
+            "over the network fine-tuned copies are scored on clients' own test samples: add --client-eval",
+        ),
         (["fnr"], "fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)"),
         (
             ["fedavg", "--owners", "0=x"],
