@@ -1,4 +1,4 @@
-"""``holdfast reproduce``, also ``python -m holdfast.reproduce``: it needs nothing but torch and numpy."""
+"""``holdfast reproduce``, also ``python -m holdfast.reproduce``: torch, numpy and safetensors are all that it needs."""
 
 from __future__ import annotations
 
