@@ -7,8 +7,10 @@ The federations are held out: none of their splits and seeds, and none of the sa
 the library ships with (``advise_experience.py``), and USPS is in none of them; of digits there are too few. In each,
 every method of the field is tuned with the same five runs of all rounds, and the best of six finalists is chosen by
 validation data on two more seeds. All policies are then judged on the test data, on seeds that no choice has seen.
-What is finished is kept in ``--out`` and ``--stored``, and not run again. Needs torch, numpy, scipy, safetensors and
-the data alone; digits come with scikit-learn.
+What is finished is kept in ``--out`` and ``--stored``, and not run again, so that the study may be run in portions: the
+page shows the federations that are finished, in the order of the grid. The shipped races order the field of ``advise``:
+when they change, remove what is stored. Needs torch, numpy, scipy, safetensors and the data alone; digits come with
+scikit-learn.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ RATES = (1 / 3, 1.0, 3.0)  # of the usual learning rate: the first three runs of
 FINALISTS = 6  # of the full search, by the scores of tuning
 CHOICE = range(101, 103)  # the seeds by which the full search chooses among them, on validation data
 JUDGE = range(5001, 5006)  # the seeds by which all are judged, on test data
+MANY = 10  # federations from which on a mean over them has an interval
 PARTS = ("train", "test")  # of USPS
 ADVISE, PLAIN, SEARCH = "`advise`", "`advise --no-experience`", "the best of the full search"
 LEADER = "the leader of the race, confirmed or not"
@@ -97,7 +100,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="federations at a time")
     parser.add_argument("--tables", action="store_true", help="only write the table")
     given = parser.parse_args()
-    stored = json.loads(given.stored.read_text()) if given.stored.exists() else []
+    stored = read(given.stored)
     if not given.tables:
         known = [found["name"] for found in stored]
         for found in in_processes(partial(study, given), [h for h in GRID if h.name not in known], given.jobs):
@@ -108,6 +111,12 @@ def main() -> None:
         write(stored, given.stored)
     before, _, rest = PAGE.read_text().partition(START)
     PAGE.write_text(before + START + "\n\n" + tables(stored) + "\n\n" + END + rest.partition(END)[2])
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return what was found in the federations that are finished: none, if there is no file."""
+    found: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    return found
 
 
 def write(stored: list[dict[str, Any]], path: Path) -> None:
@@ -237,16 +246,19 @@ def overall_best(races: Sequence[experience.PastRace], known: Sequence[str]) -> 
 
 
 def tables(stored: Sequence[dict[str, Any]]) -> str:
-    """Return the regret of every policy, and what each took in every federation."""
+    """Return the regret of every policy, and what each took in every federation; or that there is none yet."""
+    if not stored:
+        return f"**The study has not been run yet**: none of its {len(GRID)} federations is finished."
     policies = [p for p in (ADVISE, PLAIN, LEADER, FEDAVG, SCAFFOLD, OVERALL, HINDSIGHT) if p in stored[0]["policies"]]
     lines = [
-        f"| {len(stored)} federations | mean regret | largest | regret minus that of `advise` |", "|---|---|---|---|",
-    ]  # fmt: skip
+        f"| {len(stored)} of {len(GRID)} federations | mean regret | largest | regret minus that of `advise` |",
+        "|---|---|---|---|",
+    ]
     own = regrets(ADVISE, stored)
     for policy in policies:
         found = regrets(policy, stored)
-        against = "" if policy == ADVISE else interval([a - b for a, b in zip(found, own, strict=True)])
-        lines.append(f"| {policy} | {interval(found)} | {max(found):.1f} | {against} |")
+        against = "" if policy == ADVISE else summary([a - b for a, b in zip(found, own, strict=True)])
+        lines.append(f"| {policy} | {summary(found)} | {max(found):.1f} | {against} |")
     lines += ["", "| federation | " + " | ".join((SEARCH, *policies[:2])) + " | FedAvg |", "|---|" + "---|" * 4]
     for found in stored:
         taken = [found["policies"][p] for p in (SEARCH, *policies[:2], FEDAVG)]
@@ -269,8 +281,13 @@ def interval(values: Sequence[float]) -> str:
     """Return a mean with its 95% interval over federations."""
     found = paired(list(values), [0.0] * len(values), "")
     if found is None or found.low is None or found.high is None:
-        return f"{statistics.fmean(values):.2f}"
+        return f"{statistics.fmean(values):+.2f}"
     return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+
+
+def summary(values: Sequence[float]) -> str:
+    """Return a mean over federations, with its interval if they are enough."""
+    return interval(values) if len(values) >= MANY else f"{statistics.fmean(values):+.2f}"
 
 
 if __name__ == "__main__":
