@@ -38,7 +38,8 @@ def test_a_part_of_the_grid_is_named_as_such(study: ModuleType, tmp_path: Path):
     def judged(*scores: float) -> dict[str, object]:
         return {"method": "fedavg", "lr": 0.1, "scores": list(scores)}
 
-    policies = {study.SEARCH: judged(0.9), study.ADVISE: judged(0.8), study.PLAIN: judged(0.7), study.FEDAVG: judged(0.6)}
+    scores = {study.SEARCH: 0.9, study.ADVISE: 0.8, study.PLAIN: 0.7, study.FEDAVG: 0.6}
+    policies = {policy: judged(score) for policy, score in scores.items()}
     three = [{"name": name, "policies": policies} for name in names[:3]]
     assert study.tables(three).startswith(
         "| 3 of 30 federations | mean regret | largest | regret minus that of `advise` |\n|---|---|---|---|\n"
