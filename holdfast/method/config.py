@@ -270,9 +270,10 @@ class Config(Named):
     )
     convolution: str = param(
         "auto",
-        "how the vector engine computes convolutions; auto: as matrix products on a GPU",
-        choices=("auto", "direct", "product"),
-        roles=("place",),
+        "how the vector engine computes convolutions; auto: on a GPU from windows in place, by fixed rules, or as "
+        "matrix products",
+        choices=("auto", "direct", "product", "window"),
+        roles=("place", "decided"),
     )
     device: str = param(
         "auto", "device to compute on", choices=("auto", "cpu", "cuda", "cuda:N"), roles=("place", "node")

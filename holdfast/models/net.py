@@ -213,9 +213,18 @@ class Net:
         """Let convolutions see images with the channels innermost, which is faster on a CPU."""
         self.channels_last = self.convolutional and len(self.shape) == 3
 
-    def use_products(self) -> None:
-        """Compute convolutions as matrix products, which batch better over clients on a GPU."""
-        with_products(self.body)
+    def use_convolutions(self, how: str) -> None:
+        """Compute convolutions in a way that batches better over clients on a GPU.
+
+        Args:
+            how: As matrix ``product``, with the ``window`` read in place, or ``direct``: as PyTorch does.
+        """
+        if how == "product":
+            with_products(self.body)
+        elif how == "window":
+            from holdfast.models.window_convolution import with_windows  # slow to import, and only some runs need it
+
+            with_windows(self.body, self.precision == "tf32")
         self.submodules = list(self.body.modules())
 
     def __call__(self, w: Tensor | Mapping[str, Tensor], x: Any) -> Out:

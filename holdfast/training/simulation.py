@@ -16,7 +16,7 @@ from holdfast.data.client_maker import CohortSamples
 from holdfast.data.deal import CohortDeal, Deal
 from holdfast.data.federation import Federation
 from holdfast.engines.batches import BatchPlan, plan
-from holdfast.engines.choose import ENGINES, build, choose_for, compiles, products, workers
+from holdfast.engines.choose import ENGINES, best_convolutions, build, choose_for, compiles, convolutions, workers
 from holdfast.engines.cohort import Cohort, CohortUpdate
 from holdfast.engines.local_training import Broadcast, ClientInfo, LocalTraining
 from holdfast.engines.row_schedule import best_width
@@ -90,8 +90,8 @@ class Simulation(Trainer):
         self.workers = workers(config.workers, busy, device, config.cohort_size)
         if net.random:  # all threads draw from one generator
             self.workers = 1
-        if self.engine_name == "vector" and products(config.convolution, device):
-            net.use_products()
+        if self.engine_name == "vector":
+            net.use_convolutions(convolutions(config.convolution, net))
         if self.engine_name == "loop" and device == "cpu":
             net.use_channels_last()
         self._build_engines()
@@ -403,6 +403,8 @@ def decided(config: Config, federation: Federation, net: Net) -> Config:
         return config
     steps = config.rounds * config.passes * int(epoch_steps(config, federation).max())
     config = config.changed(compile=compiles(config.compile, device, steps))
+    if config.ran_on is None:  # a run that is resumed keeps its own
+        config = config.changed(convolution=best_convolutions(config.convolution, net))
     if not config.compile and not (device == "cuda" and config.graphs):
         return config
     return config.changed(step_rows=cohort_shape(config, federation).rows)
