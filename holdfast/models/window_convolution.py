@@ -58,7 +58,8 @@ def live(
         many = (size + 2 * pad - weight.shape[2 + axis]) // step + 1
         first = max(0, pad - (many - 1) * step)
         last = min(weight.shape[2 + axis], size + pad)
-        weight = weight.narrow(2 + axis, first, last - first)
+        if (first, last) != (0, weight.shape[2 + axis]):
+            weight = weight.narrow(2 + axis, first, last - first)
         count.append(many)
         taps.append(last - first)
         before.append(pad - first)

@@ -1,15 +1,14 @@
 """Triton kernels for convolutions whose windows are read in place, with a client axis and the channels innermost.
 
-Images are [clients, batch, height, width, channels], kernels [clients, outputs, kh, kw, channels]. Both kernels here are
-matrix products whose left side, the windows, is never written: its elements are addresses in the images. Sums over
-positions are taken in parts and then added in a fixed order, so that the same shape always gives the same numbers. No
-number of one client depends on another client, or on how many there are.
+Images are [clients, batch, height, width, channels], kernels [clients, outputs, kh, kw, channels]. Both programs here
+are matrix products of windows that are never written: their elements are addresses in the images. Sums over positions
+are taken in parts and then added in a fixed order, so that the same shape always gives the same numbers. No number of
+one client depends on another client, or on how many there are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,8 +52,8 @@ class Blocks:
 class Axis:
     """How the places of an output along one axis find what they are made of.
 
-    Output ``i`` reads the places ``i * step + start + t * move`` for the taps ``t`` in ``range(taps)``; tap ``t`` has the
-    place ``first + t * skip`` in the kernel. The result goes to place ``i * spread + offset``.
+    Output ``i`` reads the places ``i * step + start + t * move`` for the taps ``t`` in ``range(taps)``; tap ``t`` has
+    the place ``first + t * skip`` in the kernel. The result goes to place ``i * spread + offset``.
     """
 
     count: int  # outputs
@@ -120,7 +119,6 @@ def products_kernel(
     origin = ((image * HEIGHT + top) * WIDTH + left) * CHANNELS
     x += client * batch * (HEIGHT * WIDTH * CHANNELS)
     kernel += client * (OUTPUTS * SIZE)
-    whole: tl.constexpr = OUTPUTS % BN == 0
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     if CHANNELS % BK == 0:  # every block of a window lies within one tap
         blocks: tl.constexpr = CHANNELS // BK
@@ -139,10 +137,7 @@ def products_kernel(
                 a = tl.load(places, cache_modifier=CACHE)
             taps = ((FIRST_H + h * SKIP_H) * KW + FIRST_W + w * SKIP_W) * CHANNELS
             weights = kernel + (n * SIZE + taps)[:, None] + c[None, :]
-            if whole:
-                b = tl.load(weights)
-            else:
-                b = tl.load(weights, mask=(n < OUTPUTS)[:, None], other=0.0)
+            b = tl.load(weights, mask=(n < OUTPUTS)[:, None], other=0.0)
             acc = tl.dot(a, tl.trans(b), acc, input_precision=PRECISION)
     else:
         for first in range(0, TAPS_H * TAPS_W * CHANNELS, BK):
@@ -186,7 +181,7 @@ def sums_kernel(
 ):  # fmt: skip
     """Multiply outputs' gradients by windows and add up ``SPAN`` positions of one client.
 
-    Each program makes a tile of ``BN`` outputs times ``BK`` numbers of their kernels, adding ``BM`` positions at a time.
+    Each program makes ``BN`` outputs times ``BK`` numbers of their kernels, and adds ``BM`` positions at a time.
     """
     SIZE: tl.constexpr = KH * KW * CHANNELS
     LENGTH: tl.constexpr = SIZE + ONES
@@ -218,12 +213,12 @@ def sums_kernel(
         windows = tl.load(x + origin[:, None] + shift[None, :], mask=inside, other=0.0, cache_modifier=CACHE)
         if ONES:
             windows = tl.where((k == SIZE)[None, :], 1.0, windows)
-        slopes = tl.load(g + (m * OUTPUTS)[:, None] + n[None, :], mask=valid[:, None] & (n < OUTPUTS)[None, :], other=0.0)
+        slopes = tl.load(
+            g + (m * OUTPUTS)[:, None] + n[None, :], mask=valid[:, None] & (n < OUTPUTS)[None, :], other=0.0
+        )
         acc = tl.dot(tl.trans(slopes), windows, acc, input_precision=PRECISION)
     out += (split * tl.num_programs(2) + client) * (OUTPUTS * LENGTH)
-    tl.store(
-        out + (n * LENGTH)[:, None] + k[None, :], acc, mask=(n < OUTPUTS)[:, None] & (k < LENGTH)[None, :]
-    )
+    tl.store(out + (n * LENGTH)[:, None] + k[None, :], acc, mask=(n < OUTPUTS)[:, None] & (k < LENGTH)[None, :])
 
 
 @jit
@@ -299,8 +294,8 @@ def launch_sums(
         x, g, out, batch,
         HEIGHT=height, WIDTH=width, CHANNELS=channels, OUTPUTS=outputs, KH=size[0], KW=size[1],
         ROWS=rows, COLUMNS=columns, STRIDE_H=stride[0], STRIDE_W=stride[1], PAD_H=padding[0], PAD_W=padding[1],
-        SPAN=steps * blocks.depth, PADDED=axes[0].leaves(height) or axes[1].leaves(width), ONES=int(ones), PRECISION=precision,
-        CACHE=".ca" if blocks.cached else "", BM=blocks.depth, BN=blocks.rows, BK=blocks.columns,
+        SPAN=steps * blocks.depth, PADDED=axes[0].leaves(height) or axes[1].leaves(width), ONES=int(ones),
+        PRECISION=precision, CACHE=".ca" if blocks.cached else "", BM=blocks.depth, BN=blocks.rows, BK=blocks.columns,
         num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
     return out[0] if parts == 1 else add_parts(out)
@@ -312,5 +307,3 @@ def add_parts(parts: Tensor) -> Tensor:
     block = 1024
     add_parts_kernel[(-(-out.numel() // block),)](parts, out, out.numel(), PARTS=len(parts), BLOCK=block)
     return out
-
-

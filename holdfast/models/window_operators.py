@@ -81,7 +81,7 @@ def window_products(x: Tensor, kernel: Tensor, bias: Tensor | None, at: Sequence
     schema="(Tensor g, Tensor kernel, int[] at, bool tf32) -> Tensor",
 )  # fmt: skip
 def window_spread(g: Tensor, kernel: Tensor, at: Sequence[int], tf32: bool) -> Tensor:
-    """Return the gradient of the images from the outputs' gradients and kernels [clients, channels, kh, kw, outputs]."""
+    """Return the images' gradient from the outputs' gradients and kernels [clients, channels, kh, kw, outputs]."""
     w = placed(at, tf32)
     g, kernel = g.contiguous(), kernel.contiguous()
     out = g.new_empty(*g.shape[:2], *w.image, kernel.shape[1])
@@ -187,6 +187,7 @@ class WindowProducts(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, kernel = ctx.saved_tensors
+        g = g.contiguous()  # once for all that read it
         dx = WindowSpread.apply(g, kernel, ctx.windows) if ctx.needs_input_grad[0] else None  # type: ignore[no-untyped-call]
         if not any(ctx.needs_input_grad[1:3]):
             return dx, None, None, None
