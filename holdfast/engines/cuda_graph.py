@@ -6,6 +6,8 @@ nothing from the host.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +18,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from holdfast.core.errors import HoldfastError
 from holdfast.engines.local_training import write_back
+
+log = logging.getLogger("holdfast.step")
 
 OPTIONS: dict[str, Any] = {
     "realize_reads_threshold": 3,  # a pool's output is read by every window of a convolution: compute it once
@@ -36,11 +40,16 @@ def in_place(function: Callable[[Any, Any], Any], inputs: Any, state: Any, compi
         write_back(list(tensors[-changed:]), outputs)
         return []
 
+    started = time.perf_counter()
     traced = make_fx(flat)(*tensors)
     tensors = tensors + lift_constants(traced)
+    log.debug("traced in %.1f s", time.perf_counter() - started)
     if not compiled:
         return partial(traced, *tensors)
-    return partial(compile_traced(traced, tensors), *tensors)
+    started = time.perf_counter()
+    step = compile_traced(traced, tensors)
+    log.debug("compiled in %.1f s", time.perf_counter() - started)
+    return partial(step, *tensors)
 
 
 def compile_traced(traced: torch.fx.GraphModule, tensors: list[Tensor]) -> Callable[..., object]:
@@ -72,6 +81,20 @@ def lift_constants(traced: torch.fx.GraphModule) -> list[Tensor]:
         constants.append(getattr(traced, str(node.target)))
     traced.recompile()
     return constants
+
+
+def can_capture(run: Callable[[], object]) -> bool:
+    """Tell whether work on a GPU never waits for it, by doing it once."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run()
+    except RuntimeError as error:
+        log.debug("not captured: %s", error)
+        return False
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    return True
 
 
 def capture(run: Callable[[], object]) -> Callable[[], object]:

@@ -26,7 +26,7 @@ class CohortShape:
     """The shape that all clients of a run fit into, so that one traced step serves them all."""
 
     rows: int  # clients in one step
-    slots: int  # the most local steps of any client in a round
+    slots: int  # at least as many as any client takes local steps in a round
     batch: int
 
     def fill(self, plan: Tensor) -> Tensor:

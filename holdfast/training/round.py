@@ -35,9 +35,10 @@ from holdfast.training.client_sampling import draw
 from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
-from holdfast.training.evaluation import AT_ONCE, Score, evaluate, mean_score, predicted, score, usual_metrics
+from holdfast.training.evaluation import AT_ONCE, Score, mean_score, score, usual_metrics
 from holdfast.training.privacy import accountant
 from holdfast.training.round_record import RoundRecord
+from holdfast.training.sample_pass import SamplePass
 from holdfast.training.server import Server
 from holdfast.training.slices import CohortCollector, SliceSums
 
@@ -95,6 +96,23 @@ class Trainer(ABC):
     def metrics(self) -> list[Metric]:
         """The metrics of every evaluation."""
         return usual_metrics(self.federation.data.task, self.metric)
+
+    @cached_property
+    def test_pass(self) -> SamplePass:
+        """Runs models on the test samples."""
+        return SamplePass(self.federation.data.task, lambda: self.federation.test_batches(AT_ONCE), self.captures)
+
+    @cached_property
+    def validation_pass(self) -> SamplePass:
+        """Runs models on the validation samples."""
+        held = self.federation.validation
+        assert held is not None
+        return SamplePass(self.federation.data.task, lambda: self.federation.held_batches(held, AT_ONCE), self.captures)
+
+    @property
+    def captures(self) -> bool:
+        """Whether work on the GPU is captured as CUDA graphs."""
+        return False
 
     # -- who trains the clients ----------------------------------------------------------------------------
     @abstractmethod
@@ -176,7 +194,8 @@ class Trainer(ABC):
             The scores.
         """
         if not self.net.kept_at_clients():
-            return evaluate(self.served_net, self.server.served(), self.federation, metrics or self.metrics)
+            found = self.test_pass(self.served_net, self.server.served())
+            return score(found, metrics or self.metrics, self.federation.classes)
         clients = self.score_clients() if clients is None else clients
         return mean_score(list(self.client_scores())) if clients is None else clients.mean()
 
@@ -187,9 +206,7 @@ class Trainer(ABC):
             return None
         if self.clients_validate():
             return self.scores_at_clients(VALIDATION).combined(self.metrics)
-        samples = fed.held_batches(fed.validation, AT_ONCE)
-        found = predicted(self.served_net, self.server.served(), fed.data.task, samples)
-        return score(found, self.metrics, fed.classes)
+        return score(self.validation_pass(self.served_net, self.server.served()), self.metrics, fed.classes)
 
     def clients_validate(self) -> bool:
         """Tell whether validation data is scored at the clients: where every client has its own model."""

@@ -118,6 +118,10 @@ class Simulation(Trainer):
             for training, shape in zip(trainings, shapes, strict=True)
         ]
 
+    @property
+    def captures(self) -> bool:
+        return self.net.device.type == "cuda" and self.config.graphs and self.engine_name == "vector"
+
     def foreseen(self) -> list[list[int]]:
         """Return the local steps of every client of the first cohorts; nobody's are known if clients are on demand."""
         return foreseen(self.config, self.occupied, epoch_steps(self.config, self.federation))
@@ -365,7 +369,8 @@ def cohort_shape(
     elif rows is None:
         rows = best_width(foreseen(config, federation.occupied, steps, trip), most=federation.clients)
     epochs = trip.epochs if trip else config.passes
-    return CohortShape(rows, int(steps.max()) * epochs, (trip and trip.batch) or config.batch)
+    slots = 1 << (int(steps.max()) * epochs - 1).bit_length()  # so that seeds and splits have the same compiled step
+    return CohortShape(rows, slots, (trip and trip.batch) or config.batch)
 
 
 def foreseen(
