@@ -44,7 +44,7 @@ def rows(only: str = "", device: str = "cuda") -> Iterator[Timing]:
                 yield Timing(SUITE, f"{model} on {device}, {state} cache", found["first"], "s", note=note)
 
 
-class Notes(logging.Handler):
+class StepNotes(logging.Handler):
     """Adds up the seconds that messages of the engine name, by the first word of the message."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def measure(model: str, device: str) -> dict[str, float]:
     from holdfast.bench.workload import TimedRounds, fastest, images
     from holdfast.runs.setup import arithmetic
 
-    notes, log = Notes(), logging.getLogger("holdfast.step")
+    notes, log = StepNotes(), logging.getLogger("holdfast.step")
     log.setLevel(logging.DEBUG)
     log.addHandler(notes)
     log.propagate = False

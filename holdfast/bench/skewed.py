@@ -27,7 +27,7 @@ CNN, RESNET = "cnn", "resnet18"
 NAMES = {CNN: "FedBug's CNN", RESNET: "ResNet-18-GN, ImageNet stem"}
 
 
-class Clients(NamedTuple):
+class TimedClients(NamedTuple):
     """Whose rounds are timed.
 
     Attributes:
@@ -51,11 +51,11 @@ class Clients(NamedTuple):
 
 ALL = {"cohort": 10}
 SOME = {"participation": 0.1}
-ALONE = [Clients(split, n, who, k) for n, who, k in ((10, ALL, 4), (100, SOME, 12)) for split in ("iid", SKEWED)]
+ALONE = [TimedClients(split, n, who, k) for n, who, k in ((10, ALL, 4), (100, SOME, 12)) for split in ("iid", SKEWED)]
 SHARED = [
-    (CNN, Clients(SKEWED, 10, ALL, 4)),
-    (CNN, Clients(SKEWED, 100, SOME, 8)),
-    (RESNET, Clients(SKEWED, 10, ALL, 2)),
+    (CNN, TimedClients(SKEWED, 10, ALL, 4)),
+    (CNN, TimedClients(SKEWED, 100, SOME, 8)),
+    (RESNET, TimedClients(SKEWED, 10, ALL, 2)),
 ]
 
 
@@ -108,7 +108,7 @@ def per_step(made: SharedRounds, rounds: int) -> tuple[float, float]:
         return ms / steps * 1e3, first
 
 
-def prepared(model: str, clients: Clients, seed: int, device: str) -> Simulation:
+def prepared(model: str, clients: TimedClients, seed: int, device: str) -> Simulation:
     """Return a run of some clients."""
     fed = dealt(clients.split, clients.number, seed)
     return simulation(

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from holdfast.bench import (
-    cells,
     checkpoints,
     cpu,
     disk,
@@ -23,6 +22,7 @@ from holdfast.bench import (
     scaling,
     skewed,
     startup,
+    table_cells,
 )
 from holdfast.bench.timing import Timing, machine
 from holdfast.core.errors import HoldfastError, unknown
@@ -111,7 +111,7 @@ def measured(suites: Sequence[str], given: argparse.Namespace) -> Iterator[Timin
         "evaluation": partial(evaluation_share.rows, given.only),
         "checkpoints": checkpoints.rows_on_gpu,
         "first": partial(first_round.rows, given.only, device),
-        "cells": partial(cells.rows, given.only),
+        "cells": partial(table_cells.rows, given.only),
         "sums": gpu.sums,
         "runs": partial(gpu.runs, *map(int, given.rounds.split(","))),
         "check": gpu.check,

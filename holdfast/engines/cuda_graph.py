@@ -55,10 +55,17 @@ def in_place(function: Callable[[Any, Any], Any], inputs: Any, state: Any, compi
 def compile_traced(traced: torch.fx.GraphModule, tensors: list[Tensor]) -> Callable[..., object]:
     """Compile a traced step for these tensors; a compiler that is missing or has no disk space is a one-line error."""
     from torch import _inductor as inductor
+    from torch._guards import TracingContext, tracing
     from torch._inductor.exc import InductorError
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+    # Only in a context such as that of torch.compile does PyTorch use its caches on the disk. Their keys are the graph,
+    # these options, PyTorch's own code and the device, so that no entry is ever stale.
+    context = TracingContext(FakeTensorMode(shape_env=ShapeEnv(assume_static_by_default=True)))
     try:
-        step: Callable[..., object] = inductor.compile(traced, list[Any](tensors), options=OPTIONS)
+        with tracing(context):
+            step: Callable[..., object] = inductor.compile(traced, list[Any](tensors), options=OPTIONS)
     except InductorError as error:
         said = str(error).strip().splitlines()
         reason = next((line.rpartition("error: ")[2] for line in said if "error: " in line), said[0])

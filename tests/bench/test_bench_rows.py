@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch._inductor
 
-from holdfast.bench import cells, checkpoints, evaluation_share, first_round, skewed
+from holdfast.bench import checkpoints, evaluation_share, first_round, skewed, table_cells
 from holdfast.bench.workload import images
 from holdfast.data.federation import Federation
 
@@ -19,7 +19,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     def small(shape: tuple[int, ...], samples: int, clients: int, **more: Any) -> Federation:
         return images((3, 8, 8), 20, clients, **(more | {"tests": 30}))
 
-    for module in (skewed, evaluation_share, cells):
+    for module in (skewed, evaluation_share, table_cells):
         monkeypatch.setattr(module, "images", small)
     monkeypatch.setattr(skewed, "BATCH", 10)
     monkeypatch.setattr(skewed, "EPOCHS", 2)
@@ -39,7 +39,7 @@ def test_rounds_of_every_kind_of_clients(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_seeds_against_equal_clients_at_the_same_width(monkeypatch: pytest.MonkeyPatch):
-    skew = skewed.Clients(skewed.SKEWED, 10, skewed.ALL, 1)
+    skew = skewed.TimedClients(skewed.SKEWED, 10, skewed.ALL, 1)
     monkeypatch.setattr(skewed, "SHARED", [("linear", skew), ("mlp", skew)])
     monkeypatch.setattr(skewed, "NAMES", {"linear": "L"})
     (row,) = skewed.seeds("lin", "cpu")
@@ -61,9 +61,9 @@ def test_the_share_of_evaluations(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("package", [True, False], ids=["checkpoints", "none"])
 def test_cells_are_those_of_the_papers(package: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cells, "find_spec", lambda name: package or None)
+    monkeypatch.setattr(table_cells, "find_spec", lambda name: package or None)
     own = {"model": "linear", "clients": 10, "precision": "fp32", "device": "cpu", "augment": False, "batch": 10}
-    rows = list(cells.rows("fedbug", 1, compile=True, engine="vector", **own))
+    rows = list(table_cells.rows("fedbug", 1, compile=True, engine="vector", **own))
     name = "CIFAR-10, 10% participation, Dir(0.3), FedAvg / 40%"
     assert [row.what for row in rows] == [f"fedbug, table 1: {name}, tf32, 300 rounds"]
     assert rows[0].ours > 0
@@ -72,7 +72,7 @@ def test_cells_are_those_of_the_papers(package: bool, monkeypatch: pytest.Monkey
 
 
 def test_every_cell_is_in_its_paper():
-    found = [cells.found(known, {}).config for known in cells.CELLS]
+    found = [table_cells.found(known, {}).config for known in table_cells.CELLS]
     assert [(c.model, c.rounds, c.precision) for c in found] == [("cnn", 300, "tf32"), ("vgg9", 500, "bf16")]
 
 

@@ -29,7 +29,7 @@ SUITE = "Cells of tables as users start them, three seeds, evaluated every round
 WARM_UP = 2  # rounds that do not count for the pace
 
 
-class Known(NamedTuple):
+class PaperCell(NamedTuple):
     """A cell: its paper, its table, its row and its column, and the precision with which it is run."""
 
     paper: str
@@ -40,8 +40,8 @@ class Known(NamedTuple):
 
 
 CELLS = (
-    Known("fedbug", "1", "CIFAR-10, 10% participation, Dir(0.3), FedAvg", "40%", "tf32"),
-    Known("fednlr", "1", "CIFAR-10, Dir(0.3)", "FedNLR", "bf16"),
+    PaperCell("fedbug", "1", "CIFAR-10, 10% participation, Dir(0.3), FedAvg", "40%", "tf32"),
+    PaperCell("fednlr", "1", "CIFAR-10, Dir(0.3)", "FedNLR", "bf16"),
 )
 
 
@@ -61,7 +61,7 @@ def rows(only: str = "", rounds: int = 20, **settings: Any) -> Iterator[Timing]:
             yield from timed_cell(known, found(known, settings), rounds)
 
 
-def found(known: Known, settings: dict[str, Any]) -> Cell:
+def found(known: PaperCell, settings: dict[str, Any]) -> Cell:
     """Return a cell of a table at full scale."""
     paper = load_paper(known.paper)
     table = next(t for t in paper.table if t.id == known.table)
@@ -71,7 +71,7 @@ def found(known: Known, settings: dict[str, Any]) -> Cell:
     return cell(Setup(paper, "full", changed, Reading("plain", ())), table, row, column)
 
 
-def timed_cell(known: Known, cell: Cell, rounds: int) -> Iterator[Timing]:
+def timed_cell(known: PaperCell, cell: Cell, rounds: int) -> Iterator[Timing]:
     """Run three seeds of a cell as one batch.
 
     Args:
