@@ -35,8 +35,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from holdfast.models.window_kernels import Blocks, launch_products, launch_sums, spread_axes, window_axis
-from holdfast.models.window_rules import is_thin, product_blocks, sum_blocks, sum_parts
+from holdfast.models.window_launch import launch_products, launch_sums, spread_axes, window_axis
+from holdfast.models.window_rules import Blocks, is_thin, product_blocks, sum_blocks, sum_parts
 
 PARTS = ("check", "layers", "steps", "runs")
 CLIENTS, BATCH = 10, 50
