@@ -20,6 +20,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -532,8 +533,13 @@ class Report:
         }  # fmt: skip
 
     @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return max(0.0, 60 * self.minutes - (time.perf_counter() - self.started))
+
+    @property
     def over(self) -> bool:
-        return time.perf_counter() - self.started > 60 * self.minutes
+        return self.left == 0
 
     def add(self, part: str, value: Any) -> None:
         self.found.setdefault(part, []).append(value)
@@ -574,6 +580,10 @@ def main() -> None:
     report = Report(Path(args.file), args.minutes)
     numbers = [i for i, layer in enumerate(LAYERS) if args.only in layer.name]
     children = start_steps(args.models) if "steps" in parts else []
+    for child in children:
+        watch = threading.Timer(60 * args.minutes + 20, child.kill)
+        watch.daemon = True
+        watch.start()
     pool = ProcessPoolExecutor(8 if children else 14, mp_context=get_context("spawn"))
     jobs: list[Future[str | None]] = []
     try:
@@ -584,12 +594,12 @@ def main() -> None:
                 for blocks in dict.fromkeys([usual_blocks(LAYERS[i], which), *several]):
                     jobs.append(pool.submit(warm, (i, which, blocks)))
         for job in jobs:
-            if problem := job.result():
+            if problem := job.result(timeout=report.left):
                 report.add("does_not_compile", problem)
         report.mark(f"{len(jobs)} kernels compiled")
     except Exception:
         report.add("errors", {"part": "compile", "traceback": traceback.format_exc()[-3000:]})
-    pool.shutdown(cancel_futures=True)
+    pool.shutdown(wait=not report.over, cancel_futures=True)
     if "check" in parts:
         for i in numbers:
             layer = LAYERS[i]
