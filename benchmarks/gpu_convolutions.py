@@ -20,6 +20,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -35,8 +36,8 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from holdfast.models.window_kernels import Blocks, launch_products, launch_sums, spread_axes, window_axis
-from holdfast.models.window_rules import is_thin, product_blocks, sum_blocks, sum_parts
+from holdfast.models.window_launch import launch_products, launch_sums, spread_axes, window_axis
+from holdfast.models.window_rules import Blocks, is_thin, product_blocks, sum_blocks, sum_parts
 
 PARTS = ("check", "layers", "steps", "runs")
 CLIENTS, BATCH = 10, 50
@@ -103,7 +104,7 @@ def resnet(kind: str, size: int, precision: str) -> Iterator[Layer]:
         stride = 1 if stage == 1 else 2
         if stage > 1:
             yield Layer(f"{kind} {stage} in", width, outputs, size, 3, stride, 1, precision)
-            yield Layer(f"{kind} {stage} shortcut", width, outputs, size, 1, stride, 0, precision)
+            yield Layer(f"{kind} {stage} shortcut", width, outputs, size, 1, stride, 0, precision, timed=stage == 2)
         size = (size - 1) // stride + 1
         width = outputs
         yield Layer(f"{kind} {stage}", width, outputs, size, 3, 1, 1, precision)
@@ -112,7 +113,7 @@ def resnet(kind: str, size: int, precision: str) -> Iterator[Layer]:
 def vgg() -> Iterator[Layer]:
     channels = 3
     for i, (outputs, size) in enumerate(((32, 32), (64, 32), (128, 16), (128, 16), (256, 8), (256, 8)), 1):
-        yield Layer(f"vgg {i}", channels, outputs, size, 3, 1, 1, "bf16", bias=True)
+        yield Layer(f"vgg {i}", channels, outputs, size, 3, 1, 1, "bf16", bias=True, timed=i in (1, 2, 4, 6))
         channels = outputs
 
 
@@ -125,7 +126,7 @@ LAYERS = [
     *resnet("imagenet", 8, "tf32"),
     *vgg(),
     Layer("mnist 1", 1, 32, 28, 5, 1, 2, bias=True),
-    Layer("mnist 2", 32, 64, 14, 5, 1, 2, bias=True),
+    Layer("mnist 2", 32, 64, 14, 5, 1, 2, bias=True, timed=False),
     Layer("odd", 20, 10, 7, 3, 1, 1, bias=True, timed=False),
     Layer("odd bf16", 24, 40, 9, 3, 2, 1, "bf16", bias=True, timed=False),
     Layer("exact", 32, 64, 14, 5, 1, 2, "ieee", bias=True, timed=False),
@@ -532,8 +533,13 @@ class Report:
         }  # fmt: skip
 
     @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return max(0.0, 60 * self.minutes - (time.perf_counter() - self.started))
+
+    @property
     def over(self) -> bool:
-        return time.perf_counter() - self.started > 60 * self.minutes
+        return self.left == 0
 
     def add(self, part: str, value: Any) -> None:
         self.found.setdefault(part, []).append(value)
@@ -574,6 +580,10 @@ def main() -> None:
     report = Report(Path(args.file), args.minutes)
     numbers = [i for i, layer in enumerate(LAYERS) if args.only in layer.name]
     children = start_steps(args.models) if "steps" in parts else []
+    for child in children:
+        watch = threading.Timer(60 * args.minutes + 20, child.kill)
+        watch.daemon = True
+        watch.start()
     pool = ProcessPoolExecutor(8 if children else 14, mp_context=get_context("spawn"))
     jobs: list[Future[str | None]] = []
     try:
@@ -584,12 +594,12 @@ def main() -> None:
                 for blocks in dict.fromkeys([usual_blocks(LAYERS[i], which), *several]):
                     jobs.append(pool.submit(warm, (i, which, blocks)))
         for job in jobs:
-            if problem := job.result():
+            if problem := job.result(timeout=report.left):
                 report.add("does_not_compile", problem)
         report.mark(f"{len(jobs)} kernels compiled")
     except Exception:
         report.add("errors", {"part": "compile", "traceback": traceback.format_exc()[-3000:]})
-    pool.shutdown(cancel_futures=True)
+    pool.shutdown(wait=not report.over, cancel_futures=True)
     if "check" in parts:
         for i in numbers:
             layer = LAYERS[i]
@@ -604,6 +614,11 @@ def main() -> None:
         wait_for(child, "ready")
     if children:
         report.mark("steps compiled")
+    for child in children:
+        report.attempt("steps", lambda child=child: result_of(child), "steps")
+        end(child)
+    if children:
+        report.mark("steps timed")
     if "layers" in parts:
         for i in numbers:
             layer = LAYERS[i]
@@ -612,11 +627,6 @@ def main() -> None:
                     report.attempt("layers", lambda layer=layer, p=which: time_layer(layer, p), f"{layer.name} {which}")
                 report.attempt("others", lambda layer=layer: time_others(layer), layer.name)
         report.mark("layers timed")
-    for child in children:
-        report.attempt("steps", lambda child=child: result_of(child), "steps")
-        end(child)
-    if children:
-        report.mark("steps timed")
     if "runs" in parts:
         try:
             for row in ragged_runs():

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from holdfast.models.batched_clients import batched
 from holdfast.models.corner_pooling import CornerPool2d, is_corner_pool
 from holdfast.models.product_convolution import ProductConv2d, is_product_convolution
-from holdfast.models.window_operators import WindowProducts, Windows2d
+from holdfast.models.window_gradients import WindowProducts
+from holdfast.models.window_operators import Windows2d
 
 
 class WindowConv2d(ProductConv2d):

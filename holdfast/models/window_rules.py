@@ -7,14 +7,34 @@ same path. They hold what ``benchmarks/gpu_convolutions.py`` measured.
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
 
 import torch
-
-from holdfast.models.window_kernels import Blocks
 
 GENERATIONS = (9,)  # the compute capabilities, without minor number, on which the blocks were measured
 PRECISIONS = ("tf32", "bf16")
 PROGRAMS = 64  # per client, from which sums over positions are no longer divided
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a kernel divides its work.
+
+    Attributes:
+        rows: Positions per program, or outputs per program for sums over positions.
+        columns: Outputs per program, or numbers of a kernel per program for sums over positions.
+        depth: How many products are added at a time.
+        warps: Groups of 32 threads per program.
+        stages: How many loads are in flight.
+        cached: Whether images are read through the first cache.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int = 4
+    stages: int = 3
+    cached: bool = False
 
 
 def windows(device: torch.device, precision: str) -> bool:
