@@ -10,12 +10,11 @@ import pytest
 from helpers.commands import good
 from helpers.places import ROOT
 from helpers.searches import result
-from holdfast.method.held_out import HELD_OUT
 from holdfast.tuning.halving import Halving, rungs_of
 from holdfast.tuning.importance import LEAST
 from holdfast.tuning.sampling import BATCH, STARTUP
 from holdfast.tuning.search_axis import EDGE
-from holdfast.tuning.tune_plan import FACTOR, TRIALS
+from holdfast.tuning.tune_plan import FACTOR, HELD_OUT, TRIALS
 
 PAGE = (ROOT / "docs" / "tune.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, flags=re.DOTALL)
