@@ -1,7 +1,7 @@
 """Whether two runs can train their clients in the rows of one traced step.
 
-A step has everything built in that is no input of a row: the parts and their parameters, the network with its frozen
-parameters, the samples and how they are turned into inputs. All of it must be the same.
+A step has everything built in that is no input of a row: the parts with a half at the client and their parameters, the
+network with its frozen parameters, the samples and how they are turned into inputs. All of it must be the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from holdfast.core.tensors import Tensors
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.engines.local_training import LocalTraining
+from holdfast.method.method import Method
+from holdfast.method.part import AT_SERVER, Part
 from holdfast.models.net import Net
+
+ONLY_AT_SERVER = {"init_server", "serve", *AT_SERVER}
 
 
 def difference(one: LocalTraining, other: LocalTraining) -> str | None:
@@ -28,9 +32,14 @@ def difference(one: LocalTraining, other: LocalTraining) -> str | None:
     Returns:
         The difference, or None if there is none.
     """
-    if one.method != other.method or one.epochs != other.epochs or one.trip != other.trip:
+    if client_half(one.method) != client_half(other.method) or one.epochs != other.epochs or one.trip != other.trip:
         return "another method"
     return network_difference(one.net, other.net) or federation_difference(one.federation, other.federation)
+
+
+def client_half(method: Method) -> list[Part]:
+    """Return the parts of a sum that do something at clients; robust means and server optimisers do not."""
+    return [p for p in method.parts if {h for h in p.hooks() if p.fills(h)} - ONLY_AT_SERVER]
 
 
 def network_difference(one: Net, other: Net) -> str | None:
