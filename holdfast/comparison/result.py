@@ -198,12 +198,13 @@ def explosions(runs: Sequence[StoredRun]) -> list[ExplodedRun]:
 
     A run without a summary, or with one of an older version, is judged by its history alone.
     """
-    rounds = {
-        run.seed: run.get("exploded_round") or exploded([line["train_loss"] for line in run.history if line["cohort"]])
-        for run in runs
-        if not run.why
-    }
+    rounds = {run.seed: run.get("exploded_round") or exploded(losses_of(run)) for run in runs if not run.why}
     return [ExplodedRun(seed, round) for seed, round in rounds.items() if round is not None]
+
+
+def losses_of(run: StoredRun) -> list[float | None]:
+    """Return the training losses of the rounds in which somebody's work arrived."""
+    return [line["train_loss"] for line in run.history if len(line["cohort"]) > len(line.get("late") or ())]
 
 
 def validation(runs: Sequence[StoredRun], metric: MetricFacts) -> Spread | None:

@@ -42,7 +42,7 @@ class ChainSteps:
         """Take the steps of some of the clients."""
         w, _, loss, k = state.rows(rows)
         plan, info, rate = cohort.plan, cohort.info, float(broadcast.lr)
-        steps, index, client, sigma = plan.steps[rows], plan.index[rows, e], info.id[rows], info.sigma[rows]
+        steps, index, client, sigma = plan.steps_in(e)[rows], plan.index[rows, e], info.id[rows], info.sigma[rows]
         share = shares(plan.mask[rows, e], w.dtype)
         busy = 0
         for s in range(steps[0]):

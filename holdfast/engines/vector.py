@@ -113,8 +113,9 @@ class Vector:
         zero = torch.zeros(size, dtype=w.dtype, device=w.device)
         state = EpochState(w, tree_map(torch.clone, self._begin(task)), zero, zero.long())
         for e in range(cohort.plan.epochs):
-            rows = cohort.plan.training_in(e)
-            if len(rows) == size:
+            steps = cohort.plan.steps_in(e)
+            rows = sorted(cohort.plan.training_in(e), key=lambda i: -steps[i])
+            if rows == list(range(size)):
                 state = self._train_epoch(broadcast, cohort, state, e)
                 continue
             at = torch.tensor(rows, device=w.device)

@@ -270,6 +270,7 @@ def _open(trainer: Trainer, options: RunOptions, federation: Federation) -> list
     check_encoding(folder.path, stored, trainer.federation)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
+    trainer.resume_after(records)
     trainer.settle()
     if not folder.described:  # the run was killed before it was, or an earlier version started it
         folder.describe(trainer.federation, trainer.net, federation)
