@@ -101,12 +101,15 @@ def left_out(run: StoredRun, name_of: Callable[[int], str]) -> list[str]:
     failed = Counter(int(i) for line in run.history for i in line.get("failed", {}))
     skipped = Counter(int(i) for line in run.history for i in line.get("skipped", ()))
     why = {int(i): text for line in run.history for i, text in line.get("failed", {}).items()}
+    late = Counter(int(i) for line in run.history for i in line.get("late", ()))
     sentences = []
     for client, many in (failed + skipped).most_common(LEFT_OUT):
         times = "once" if many == 1 else f"in {many} rounds"
         reason = why.get(client, "it was not finite")
         sentences.append(f"The update of client {name_of(client)} was left out {times}: {reason}.")
     others = len(failed + skipped) - len(sentences)
+    for client, many in late.most_common(LEFT_OUT):
+        sentences.append(f"Client {name_of(client)} was late {'once' if many == 1 else f'in {many} rounds'}.")
     return [*sentences, f"So were updates of {others} more clients."] if others else sentences
 
 

@@ -137,6 +137,15 @@ def privacy(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def on_the_clock(summary: Mapping[str, Any]) -> list[str]:
+    """Return the line about the virtual clock at the end of a run, if it has one."""
+    if "virtual_seconds" not in summary:
+        return []
+    missed = {"late": summary["late_updates"], "stopped early at the deadline": summary["shortened_updates"]}
+    what = [f"{number} update{'s' * (number != 1)} {how}" for how, number in missed.items() if number]
+    return ["; ".join([f"{summary['virtual_seconds']:.1f} s on the virtual clock", *what])]
+
+
 def over_clients(summary: Mapping[str, Any]) -> list[str]:
     """Return the lines about clients' own test samples at the end of a run, if there are any."""
     models = {"client_scores": "on the clients' own test samples", "personal_client_scores": "after fine-tuning there"}
