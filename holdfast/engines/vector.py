@@ -79,7 +79,8 @@ class Vector:
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
-        order = sorted(range(cohort.size), key=lambda i: (-cohort.plan.steps[i], -cohort.plan.passes[i]))
+        first = cohort.plan.steps_in(0)
+        order = sorted(range(cohort.size), key=lambda i: (-first[i], -cohort.plan.passes[i]))
         sorted_already = order == list(range(cohort.size))
         if not sorted_already:
             cohort = cohort.pick(order)

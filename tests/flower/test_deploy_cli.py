@@ -113,7 +113,9 @@ def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
 
 
 def test_settings_that_an_app_does_not_have():
-    assert set(with_role("simulation")) == {"engine", "personal", "personal_what", "attack"}
+    assert set(with_role("simulation")) == {
+        "engine", "personal", "personal_what", "attack", "client_speeds", "deadline", "late",
+    }  # fmt: skip
     assert set(with_role("named data")) == {"split", "data_dir", "public", "validation_from"}
     assert set(with_role("node")) == {"data_dir", "device"}
 
