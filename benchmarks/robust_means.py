@@ -58,6 +58,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 ROWS = 50  # of a step that several runs share
+MISSING = "**{data}** has not been run yet: `python benchmarks/robust_means.py --data {data}` makes its table.\n"
 Scores = dict[str, dict[str, dict[str, float | None]]]  # attack -> mean -> seed -> accuracy; None: the run diverged
 
 
@@ -204,8 +205,10 @@ def write_tables() -> None:
     """Write the tables of all data sets into the page."""
     before, _, rest = PAGE.read_text().partition(START)
     after = rest.partition(END)[2]
-    tables = [table(data, json.loads((STORED / f"{data}.json").read_text())) for data in SETTINGS
-              if (STORED / f"{data}.json").exists()]  # fmt: skip
+    tables = []
+    for data in SETTINGS:
+        path = STORED / f"{data}.json"
+        tables.append(table(data, json.loads(path.read_text())) if path.exists() else MISSING.format(data=data))
     PAGE.write_text(before + START + "\n\n" + "\n".join(tables) + END + after)
 
 

@@ -200,9 +200,7 @@ def test_a_changed_file_is_refused_when_a_run_is_resumed(tmp_path: Path, speeds:
     run = {"rounds": 1, "out": tmp_path / "run", "precision": "fp64"}
     holdfast.run("fedavg", FEDERATION, mlp(), client_speeds=speeds, cohort=2, **run)
     Path(speeds).write_text(EXACT.replace("3,10", "3,11"))
-    with raises_exactly(
-        f"{speeds} has changed since the run was started: restore it, or start over with --overwrite"
-    ):
+    with raises_exactly(f"{speeds} has changed since the run was started: restore it, or start over with --overwrite"):
         holdfast.run("fedavg", FEDERATION, mlp(), out=tmp_path / "run", resume=True, rounds=2)
 
 
