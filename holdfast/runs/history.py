@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Left out of a line if there is nothing to say.
 LEFT_OUT = (
-    "validation", "clients", "epsilon", "virtual_seconds", "away", "late", "shortened", "failed", "reset",
+    "validation", "clients", "far", "epsilon", "virtual_seconds", "away", "late", "shortened", "failed", "reset",
     "waiting", "overhead",
 )  # fmt: skip
 OLD_SCORES = {"test_accuracy": "accuracy", "test_loss": "loss"}  # keys of earlier versions
@@ -117,6 +117,7 @@ def summarize(records: Sequence[RoundRecord], metric: Metric, guessing: float | 
         "rho": accuracy * 1e4 / megabytes if accuracy is not None and megabytes else None,  # and per megabyte
         "skipped_updates": sum(len(r.skipped) for r in records),
         "failed_updates": sum(len(r.failed) for r in records),
+        "far_updates": sum(len(r.far) for r in records),
         **on_the_clock(records),
         "exploded": explosion is not None,
         "exploded_round": explosion,

@@ -15,6 +15,7 @@ from holdfast.core.terminal_text import say, say_command
 from holdfast.runs.explosion import explanation, exploded, loss_of_guessing
 from holdfast.runs.history import read_history
 from holdfast.runs.live_line import LiveLine
+from holdfast.runs.loss_jumps import jump
 from holdfast.runs.run_files import HISTORY
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
@@ -48,7 +49,7 @@ class RunProgress:
 
     def resume(self, records: Sequence[RoundRecord]) -> None:
         """Take the rounds into account that were done before."""
-        self.losses = [record.train_loss for record in records if record.cohort]
+        self.losses = [record.train_loss for record in records if record.trained]
 
     def begin(self, text: str, done: int, rounds: int) -> None:
         say(self.console, text)
@@ -87,8 +88,14 @@ class RunProgress:
         if record.skipped:
             who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(self.name_of, record.skipped))}"
             say(self.console, f"round {record.round}: skipped the update of {who}, which is not finite")
-        if record.cohort:
+        for client, length in record.far.items():
+            what = f"the update of client {self.name_of(client)} is {length:g} times as long as the median"
+            say(self.console, f"round {record.round}: {what}")
+        if record.trained:
             self.losses.append(record.train_loss)
+            if (times := jump(self.losses)) is not None:
+                what = f"the training loss jumped to {times:.1f} times its usual value"
+                say(self.console, f"round {record.round}: {what}")
         if exploded(self.losses, self.guessing) == record.round:
             say(self.console, explanation(record.round))
         for client, why in record.failed.items():

@@ -40,6 +40,7 @@ from holdfast.training.privacy import accountant
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.server import Server
 from holdfast.training.slices import CohortCollector, SliceSums
+from holdfast.training.update_lengths import far_from_median
 
 log = logging.getLogger("holdfast")
 
@@ -237,6 +238,7 @@ class Trainer(ABC):
         for number, (part, trip) in enumerate(self.trips, start=1):
             r, sent, received = self._trip(number, trip, r, update.uploads.get(part.name, {}))
             down, up = down + sent, up + received
+        far = {} if sums or self.privacy is not None else far_from_median(update.ids, update.deltas)
         counted, uploads = self._admit(r, update.uploads)
         skipped = sorted(skipped + left_out(r.ids, counted.ids))
         counted = replace(counted, update=sums.update() if sums else self.server.aggregate(counted, uploads))
@@ -249,7 +251,7 @@ class Trainer(ABC):
         record = RoundRecord(
             round=t, train_loss=loss, seconds=0.0,
             upload_bytes=up + received, download_bytes=down + sent, cohort=ids.tolist(), skipped=skipped,
-            drift=self._drift(r), epsilon=self._epsilon(t),
+            far=far, drift=self._drift(r), epsilon=self._epsilon(t),
         )  # fmt: skip
         return self.annotate(record)
 

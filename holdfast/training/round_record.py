@@ -23,6 +23,7 @@ class RoundRecord:
     validation: dict[str, float | None] = field(default_factory=dict)  # on the validation data
     clients: dict[str, float | None] = field(default_factory=dict)  # over clients, with --client-eval
     skipped: list[int] = field(default_factory=list)  # clients whose update was not finite
+    far: dict[int, float] = field(default_factory=dict)  # clients with long updates, in median lengths of the round
     drift: dict[str, float] = field(default_factory=dict)  # with --drift, in evaluated rounds
     epsilon: float | None = None  # with dp, in evaluated rounds: what the models reveal so far
     # Only with client speeds:

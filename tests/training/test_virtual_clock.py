@@ -207,7 +207,10 @@ def test_a_changed_file_is_refused_when_a_run_is_resumed(tmp_path: Path, speeds:
 @pytest.mark.parametrize(
     ("method", "settings", "message"),
     [
-        ("fedavg", {"deadline": 3}, "deadline has no effect without client_speeds: add --client-speeds, or leave it out"),
+        (
+            "fedavg", {"deadline": 3},
+            "deadline has no effect without client_speeds: add --client-speeds, or leave it out",
+        ),
         (
             "fedavg", {"client_speeds": "lognormal", "late": "keep"},
             "late has no effect without deadline: add --deadline, or leave it out",
