@@ -46,17 +46,24 @@ def in_place(function: Callable[[Any, Any], Any], inputs: Any, state: Any, compi
 def compile_traced(traced: torch.fx.GraphModule, tensors: list[Tensor]) -> Callable[..., object]:
     """Compile a traced step for these tensors; a compiler that is missing or has no disk space is a one-line error."""
     from torch import _inductor as inductor
-    from torch._inductor.exc import InductorError
 
     try:
         step: Callable[..., object] = inductor.compile(traced, list[Any](tensors), options=OPTIONS)
-    except InductorError as error:
+    except compiler_errors() as error:
         said = str(error).strip().splitlines()
         reason = next((line.rpartition("error: ")[2] for line in said if "error: " in line), said[0])
         raise HoldfastError(
             f"cannot compile the training step: {reason}; what was recorded is kept: fix that, or add --no-compile"
         ) from error
     return step
+
+
+def compiler_errors() -> tuple[type[Exception], ...]:
+    """Return what a failed compilation raises: one kind since PyTorch 2.7, in 2.6 the errors of its stages."""
+    from torch._inductor import exc
+
+    wrapped: type[Exception] | None = getattr(exc, "InductorError", None)
+    return (RuntimeError, OSError) if wrapped is None else (wrapped,)
 
 
 def lift_constants(traced: torch.fx.GraphModule) -> list[Tensor]:

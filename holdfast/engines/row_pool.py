@@ -44,7 +44,8 @@ class Trainees:
 
     def shape(self) -> tuple[Any, ...]:
         """Return what must be equal for clients to take turns in the same rows."""
-        return (tree_flatten((self.inputs, self.state))[1], *((t.shape[1:], t.dtype) for t in self.tensors))
+        names = repr(tree_flatten((self.inputs, self.state))[1])  # the object itself has no hash before torch 2.9
+        return (names, *((t.shape[1:], t.dtype) for t in self.tensors))
 
 
 class Rows(Protocol):

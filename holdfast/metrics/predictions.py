@@ -40,9 +40,9 @@ class Predictions:
         return cls(
             task,
             torch.cat(y).cpu(),
-            torch.cat(loss).double().cpu(),
-            None if outputs[0] is None else torch.cat(outputs).double().cpu(),
-            None if hit[0] is None else torch.cat(hit).double().cpu(),
+            torch.cat(loss).cpu().double(),
+            None if outputs[0] is None else torch.cat(outputs).cpu().double(),
+            None if hit[0] is None else torch.cat(hit).cpu().double(),
         )
 
     @property

@@ -155,24 +155,6 @@ def run_layers(layers: Sequence[Layer], x: Tensor) -> list[Tensor]:
     return columns
 
 
-def descend_layers(layers: Sequence[Layer], columns: Sequence[Tensor], slope: Tensor, rate: float) -> None:
-    """Move the weights themselves down their gradient, as soon as the layer below does not need them any more.
-
-    Args:
-        layers: The layers.
-        columns: What ``run_layers`` returned.
-        slope: The slope of the loss with respect to the outputs, [clients, outputs, batch].
-        rate: The learning rate.
-    """
-    for i in reversed(range(len(layers))):
-        weight, bias, _ = layers[i]
-        below = slope_below(layers, columns, slope, i)
-        weight.baddbmm_(slope, columns[i].transpose(1, 2), alpha=-rate)
-        if bias is not None:
-            bias.sub_(slope.sum(2), alpha=rate)
-        slope = below
-
-
 def write_gradient(layers: Sequence[Layer], columns: Sequence[Tensor], slope: Tensor, found: Sequence[Layer]) -> None:
     """Write the gradient of every weight.
 

@@ -1,4 +1,4 @@
-"""``holdfast reproduce``, also ``python -m holdfast.reproduce``: it needs nothing but torch and numpy."""
+"""``holdfast reproduce``, also ``python -m holdfast.reproduce``: torch, numpy and safetensors are all that it needs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--set", {**REPEATED, "metavar": "KEY=VALUE"}, "change a setting of every cell; repeatable"),
     ("--import", {**REPEATED, "metavar": "FILE", "dest": "imports"}, f"{FIELDS['imports'].metadata['doc']}"),
     ("--data-dir", {"metavar": "DIR"}, "folder of the data sets"),
-    ("--device", {}, "auto, cpu, cuda or cuda:N"),
+    ("--device", {}, "auto, cpu, cuda, cuda:N or mps"),
     ("--collect", FLAG, "run nothing, and make the tables of what is in --out"),
     ("--light", FLAG, "delete the checkpoint of every finished run"),
     ("--together", SWITCH, "whether seeds and learning rates share steps; default: on a GPU"),
