@@ -189,8 +189,7 @@ def waiting(
     per_epoch = torch.tensor(plan.steps, device=device)
     samples, mask = (shape.fill(t) for t in consecutive(plan.index, plan.mask, per_epoch))
     inputs = StepInputs(task, samples, mask, per_epoch)
-    steps = [s * e for s, e in zip(plan.steps, plan.passes, strict=True)]
-    return Trainees(inputs, copied(state), steps, plan.steps, start_epoch)
+    return Trainees(inputs, copied(state), plan.total, plan.steps, start_epoch)
 
 
 def consecutive(index: Tensor, mask: Tensor, per_epoch: Tensor) -> tuple[Tensor, Tensor]:

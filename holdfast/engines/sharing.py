@@ -1,7 +1,8 @@
 """Whether two runs can train their clients in the rows of one traced step.
 
-A step has everything built in that is no input of a row: the parts with those parameters that are none, the network
-with its frozen parameters, the samples and how they are turned into inputs. All of it must be the same.
+A step has everything built in that is no input of a row: the parts with a half at the client, with those parameters
+that are none, the network with its frozen parameters, the samples and how they are turned into inputs. All of it must
+be the same.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ class Vector:
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
-        order = sorted(range(cohort.size), key=lambda i: (-cohort.plan.steps[i], -cohort.plan.passes[i]))
+        first = cohort.plan.steps_in(0)
+        order = sorted(range(cohort.size), key=lambda i: (-first[i], -cohort.plan.passes[i]))
         sorted_already = order == list(range(cohort.size))
         if not sorted_already:
             cohort = cohort.pick(order)
@@ -113,8 +114,9 @@ class Vector:
         zero = torch.zeros(size, dtype=w.dtype, device=w.device)
         state = EpochState(w, tree_map(torch.clone, self._begin(task)), zero, zero.long())
         for e in range(cohort.plan.epochs):
-            rows = cohort.plan.training_in(e)
-            if len(rows) == size:
+            steps = cohort.plan.steps_in(e)
+            rows = sorted(cohort.plan.training_in(e), key=lambda i: -steps[i])
+            if rows == list(range(size)):
                 state = self._train_epoch(broadcast, cohort, state, e)
                 continue
             at = torch.tensor(rows, device=w.device)

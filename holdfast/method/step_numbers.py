@@ -13,8 +13,9 @@ from torch import Tensor
 from holdfast.core.tensors import Tensors
 from holdfast.method.hook_checks import checked_part
 from holdfast.method.method import Method
-from holdfast.method.part import Part
+from holdfast.method.part import AT_SERVER, Part
 
+ONLY_AT_SERVER = {"init_server", "serve", *AT_SERVER}
 STEP_HOOKS = ("teachers", "lr", "rate", "task_loss", "penalty", "gradient", "direction", "optimise", "gain")
 ANY_NUMBER = "any number"
 
@@ -42,8 +43,12 @@ def is_number(part: Part, f: Field[object]) -> bool:
 
 
 def built_in(method: Method) -> tuple[object, ...]:
-    """Return what a traced step has built in of a method; methods that are equal in it can share steps."""
-    return tuple((type(part), tuple(filter(part.fills, part.hooks())), *built_in_fields(part)) for part in method.parts)
+    """Return what a traced step has built in of a method; methods that are equal in it can share steps.
+
+    Parts that do nothing at clients, such as robust means and server optimisers, are left out.
+    """
+    filled = [(part, tuple(filter(part.fills, part.hooks()))) for part in method.parts]
+    return tuple((type(p), hooks, *built_in_fields(p)) for p, hooks in filled if not ONLY_AT_SERVER.issuperset(hooks))
 
 
 def built_in_fields(part: Part) -> tuple[object, ...]:

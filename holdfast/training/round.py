@@ -42,6 +42,7 @@ from holdfast.training.round_record import RoundRecord
 from holdfast.training.sample_pass import SamplePass
 from holdfast.training.server import Server
 from holdfast.training.slices import CohortCollector, SliceSums
+from holdfast.training.update_lengths import far_from_median
 
 log = logging.getLogger("holdfast")
 
@@ -153,6 +154,13 @@ class Trainer(ABC):
         """Draw the cohort of a round; nobody may be in it if noise hides that."""
         return draw(self.config, self.drawable(), t, again=self.privacy is None)
 
+    def in_time(self, broadcast: Broadcast, ids: np.ndarray) -> np.ndarray:
+        """Return the clients of a cohort whose work will arrive: by default all of them."""
+        return ids
+
+    def resume_after(self, history: Sequence[RoundRecord]) -> None:  # noqa: B027 - most trainers have no clock
+        """Take over from the rounds so far what is not in a checkpoint; by default nothing."""
+
     def received(self, update: CohortUpdate, round: int) -> CohortUpdate:
         """Return what reaches the server of what clients trained: by default all of it, unchanged."""
         return update
@@ -236,19 +244,23 @@ class Trainer(ABC):
         ids = self.draw(t)
         self.load(t)
         broadcast, visits = self._consult(self.broadcast(t, self.server.messages()), ids)
-        groups = self.slices(ids) if len(ids) else []
+        heard = self.in_time(broadcast, ids) if len(ids) else ids
+        if len(ids) and not len(heard):
+            return self._unheard(broadcast, ids)
+        groups = self.slices(heard) if len(heard) else []
         sums = None
         if len(groups) > 1 and not (self.method.reads_deltas or self.config.drift):
             sums = SliceSums(self.server, lambda slice: self._server_view(t, slice, broadcast.lr))
         update, skipped, received = self._train_slices(broadcast, groups, sums)
         model = self.net.travelling
         sent = model + nbytes({"": broadcast.stats})
-        down = len(ids) * (sent * (1 + visits) + nbytes(broadcast.messages))
+        down = len(ids) * (sent * visits + self.download_bytes(broadcast))
         up = model * len(ids) * visits + received
         r = self._server_view(t, update, broadcast.lr)
         for number, (part, trip) in enumerate(self.trips, start=1):
             r, sent, received = self._trip(number, trip, r, update.uploads.get(part.name, {}))
             down, up = down + sent, up + received
+        far = {} if sums or self.privacy is not None else far_from_median(update.ids, update.deltas)
         counted, uploads = self._admit(r, update.uploads)
         skipped = sorted(skipped + left_out(r.ids, counted.ids))
         counted = replace(counted, update=sums.update() if sums else self.server.aggregate(counted, uploads))
@@ -261,9 +273,18 @@ class Trainer(ABC):
         record = RoundRecord(
             round=t, train_loss=loss, seconds=0.0,
             upload_bytes=up + received, download_bytes=down + sent, cohort=ids.tolist(), skipped=skipped,
-            drift=self._drift(r), epsilon=self._epsilon(t),
+            far=far, drift=self._drift(r), epsilon=self._epsilon(t),
         )  # fmt: skip
         return self.annotate(record)
+
+    def download_bytes(self, broadcast: Broadcast) -> int:
+        """Return the bytes that a client receives before its local training."""
+        return self.net.travelling + nbytes({"": broadcast.stats}) + nbytes(broadcast.messages)
+
+    def _unheard(self, broadcast: Broadcast, ids: np.ndarray) -> RoundRecord:
+        """Return the record of a round in which nobody is in time: the model and all states stay as they are."""
+        sent = len(ids) * self.download_bytes(broadcast)
+        return self.annotate(RoundRecord(int(broadcast.round), None, 0.0, 0, sent, ids.tolist()))
 
     def _admit(self, r: Round, uploads: PerPart) -> tuple[Round, PerPart]:
         """Return what of the cohort counts."""
