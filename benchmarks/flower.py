@@ -1,7 +1,7 @@
 """What Holdfast costs on Flower, compared with plain Flower FedAvg in simulation, and per round of a deployment.
 
     python benchmarks/flower.py simulation    # Ray: the same training by plain Flower and by --engine flower
-    python benchmarks/flower.py deployment    # holdfast deploy local: where the time of a round goes
+    python benchmarks/flower.py deployment    # holdfast deploy local: where the time of a round goes; or with --secure
 
 Plain Flower and Holdfast train the same network on the same split of the digits, with the same number of steps, and
 score it every round.
@@ -96,11 +96,12 @@ def simulation(model: str, epochs: int, rounds: int) -> None:
     print(f"simulation {model}, {epochs} epochs: overhead {medians['holdfast'] / medians['plain Flower'] - 1:+.1%}")
 
 
-def deployment(method: str, rounds: int) -> None:
-    """Show where the time of each round of a local deployment goes."""
+def deployment(method: str, rounds: int, secure: bool) -> None:
+    """Show where the time of each round of a local deployment goes, with or without secure aggregation."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         words = ["deploy", "local", method, "--nodes", "3", "--cohort", "3", "--rounds", str(rounds), "--out", str(out)]
+        words += ["--secure"] if secure else []
         subprocess.run([sys.executable, "-m", "holdfast", *words, "--quiet"], check=True, timeout=900)
         records: list[dict[str, Any]] = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     for r in records[1:]:
@@ -119,8 +120,9 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="cnn")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--method", default="scaffold")
+    parser.add_argument("--secure", action="store_true", help="with deployment: under secure aggregation")
     args = parser.parse_args()
     if args.what == "simulation":
         simulation(args.model, args.epochs, args.rounds)
     else:
-        deployment(args.method, args.rounds)
+        deployment(args.method, args.rounds, args.secure)

@@ -23,7 +23,7 @@ def command(out: Path, imports: tuple[str, ...]) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from holdfast.comparison.pairs import attempt, page, pairs
+    from holdfast.comparison.pairs import attempt, page, pairs, trust_table
     from holdfast.core.errors import HoldfastError
 
     if not out.parent.is_dir():
@@ -33,5 +33,5 @@ def command(out: Path, imports: tuple[str, ...]) -> None:
     with Progress(console=Console(stderr=True)) as bar:
         for pair in bar.track(pairs(), description="pairs"):
             outcomes[pair] = attempt(*pair)
-    out.write_text(page(outcomes), encoding="utf-8")
+    out.write_text(f"{page(outcomes)}\n{trust_table()}", encoding="utf-8")
     click.echo(f"{sum(not why for why in outcomes.values())} of {len(outcomes)} pairs run; wrote {out}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from holdfast.cli.switches import CommandWithSwitches
 from holdfast.core.errors import HoldfastError
 from holdfast.core.os_errors import kept_on_os_errors
 from holdfast.flower.host_names import check_host
+from holdfast.flower.secure_rules import check_secure
 from holdfast.flower.settings import DEPLOYMENT_FIELDS, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.method import as_method
@@ -73,7 +74,9 @@ def local(
     require_flower()
     from holdfast.cli.deployment_progress import DeploymentProgress
     from holdfast.flower.local_cluster import ClusterOptions, LinkSecurity, deploy
+    from holdfast.flower.processes import require_process_control
 
+    require_process_control()
     security, restarts = LinkSecurity(flags.pop("tls"), flags.pop("auth")), flags.pop("restarts")
     deployment, values = separate({**flags, "method": method})
     nodes = deployment.nodes or LOCAL_NODES
@@ -143,6 +146,7 @@ def check_settings(config: Config, deployment: DeploymentSettings, nodes: int) -
     federation = deal(with_clients(config, data, nodes), data)
     config = with_federation(config, federation)
     deployment.check(config)
+    check_secure(config, replace(deployment, nodes=nodes))
     simulation = prepare_simulation(config.changed(engine="loop"), Method.parse(config.method), federation, None)
     return config, loss_of_guessing(simulation.method, simulation.federation)
 
@@ -180,6 +184,7 @@ def init(folder: Path | None, method: str | None, classes: int | None, host: str
     import_parts(config)
     Method.parse(method)
     config = with_known_clients(config, deployment.nodes or LOCAL_NODES)
+    check_secure(config, deployment)
     if classes is not None and config.data != OWN_DATA:
         raise HoldfastError(f"--classes is only for --data {OWN_DATA}, and {config.data} has its own: leave it out")
     left_out = with_role("named data") if config.data == OWN_DATA else ()

@@ -10,6 +10,7 @@ from holdfast.cli.score_table import positive_of, score_lines
 from holdfast.core.errors import HoldfastError
 from holdfast.core.terminal_text import say
 from holdfast.method.config import Config
+from holdfast.runs.client_table import read_client_table
 from holdfast.runs.folder import stored_names
 from holdfast.runs.history import best_text, read_history
 from holdfast.runs.model_facts import read_model_facts
@@ -69,7 +70,7 @@ class DeploymentProgress:
             say(self.progress.console, line)
         for line in self._scores(s):
             self.progress.console.print(line, highlight=False, soft_wrap=True, markup=False)
-        for line in [*over_clients(s), *explosion(s)]:
+        for line in [*over_clients(s, read_client_table(self.out)), *explosion(s)]:
             say(self.progress.console, line)
         say_where(self.progress.console, self.out)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
 import io
 import logging
@@ -35,6 +36,20 @@ COMMANDS = {
 }
 
 INSTALLED_AS = {"PIL": "pillow", "sklearn": "scikit-learn"}  # what pip calls packages that have another name
+
+
+PRINTABLE = "holdfast-printable"  # what standard output does with characters that its encoding lacks
+
+
+def printable(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Print names of files as they are, UTF-8 or not; write other characters that cannot be printed as ``\\u2713``."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
+
+
+codecs.register_error(PRINTABLE, printable)
 
 
 class WarningLines(logging.Handler):
@@ -84,7 +99,7 @@ def show_version(context: click.Context) -> None:
 def main(args: list[str] | None = None) -> None:
     """Run a command: bad input ends with one line and exit code 2, a diverged run with 1, Ctrl-C with 130."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # names of files are printed as they are, UTF-8 or not
+        sys.stdout.reconfigure(errors=PRINTABLE)
     logging.lastResort = WarningLines(logging.WARNING)  # what prints warnings where nobody has set up logging
     try:
         status = holdfast.main(args, prog_name="holdfast", standalone_mode=False)

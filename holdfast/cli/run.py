@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +90,7 @@ def show(result: Result, progress: RunProgress) -> None:
         say(console, line)
     for line in score_lines(s, result.task.floor, positive_of(result.task, result.classes)):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-    for line in remarks(s):
+    for line in remarks(result):
         say(console, line)
     if result.finished:
         say_where(console, s["out"])
@@ -116,15 +115,15 @@ def ending(result: Result) -> list[str]:
     return [*lines, *early_end(s, result.config.stop_after)]
 
 
-def remarks(s: Mapping[str, Any]) -> list[str]:
+def remarks(result: Result) -> list[str]:
     """Return the lines below the scores: copies of the clients, scores by client, and warnings."""
     from holdfast.runs.run_progress import explosion, over_clients, privacy
 
-    lines = list[str]()
+    s, lines = result.summary, list[str]()
     if "personal_accuracy" in s:
         lines.append(
             f"after fine-tuning at each client: accuracy {s['personal_accuracy']:.4f} on its own mix of "
             f"classes (global model: {s['global_on_mix']:.4f})"
         )
-    lines += [*over_clients(s), *privacy(s), *explosion(s)]
+    lines += [*over_clients(s, result.table), *privacy(s), *explosion(s)]
     return lines + ["this run LEAKS TEST DATA: its accuracy means nothing"] * bool(s.get("leaks_test_data"))

@@ -54,10 +54,12 @@ def _at_the_end(runs: Sequence[StoredRun], kind: str) -> OverClients:
 
 def listed(run: StoredRun, higher_is_better: bool) -> tuple[list[NamedScore], list[float]]:
     """Return the clients of a run by name, the worst first; of a large federation their scores alone."""
-    rows = [row for row in (run.table.rows if run.table else []) if row.score is not None]
+    every = run.table.rows if run.table else []
+    rows = [row for row in every if row.score is not None]
     rows.sort(key=lambda row: row.score or 0.0, reverse=not higher_is_better)
     scores = [row.score for row in rows if row.score is not None]
-    if len(rows) <= LISTED:
+    if len(every) <= LISTED:
+        rows += [row for row in every if row.score is None]
         return [NamedScore(row.name, row.score, row.samples, row.personal) for row in rows], scores
     if len(rows) <= SAMPLED:
         return [], scores

@@ -26,7 +26,16 @@ def deviations(over: OverClients, percent: bool) -> list[str]:
     variance = over.variance.mean if over.variance else None
     if variance is None:
         return [NONE, NONE]
-    return [f"{variance * unit**2:.3g}", f"{math.sqrt(variance) * unit:.3g}"]
+    return [short(variance * unit**2), short(math.sqrt(variance) * unit)]
+
+
+def short(value: float) -> str:
+    """Write a number with three digits, and below a million without a power of ten.
+
+    >>> short(1138.2), short(33.75), short(0.02)
+    ('1140', '33.8', '0.02')
+    """
+    return f"{float(f'{value:.3g}'):g}"
 
 
 def spread_tables(study: Study) -> list[TextTable]:

@@ -14,10 +14,12 @@ from holdfast.core.errors import HoldfastError
 from holdfast.data.federation import Federation, federate
 from holdfast.data.sources import load
 from holdfast.method.catalogue import methods
+from holdfast.method.composition import composition
 from holdfast.method.method import Method
 from holdfast.runs.run import run
 from holdfast.training.round_record import RoundRecord
 
+READ = {"mean": "mean", "total": "sum", "one by one": "one by one"}
 # Small enough for all pairs to take a minute or two; three layers, because freeze-last-two must leave one to train.
 SETTINGS: dict[str, Any] = {
     "model": "mlp(width=16, depth=2)",
@@ -102,3 +104,43 @@ def page(outcomes: dict[tuple[str, str], str]) -> str:
     for why, sums in sorted(reasons.items()):
         lines.append(f"- {why}: {', '.join(f'`{s}`' for s in sums)}")
     return "\n".join(lines) + "\n"
+
+
+def trust_table() -> str:
+    """Return the Markdown section on what every method sends, shows and keeps, and what follows for pairs."""
+    lines = [
+        "## What is sent, shown and kept",
+        "",
+        "From what parts declare; the tests compare it with what travels when the methods and all pairs are run.",
+        "`mean` and `sum` say what the server reads of what the cohort sends; `one by one` is of each client. A pair",
+        "sends and keeps what both of its methods do.",
+        "",
+        "| method | every client sends | and keeps between rounds | secure aggregation | dp |",
+        "|---|---|---|---|---|",
+    ]
+    for name in ["fedavg", *names()]:
+        found = composition(Method.parse(name))
+        sends = ", ".join(f"{u.name} ({READ[u.enters]})" for u in found.uploads)
+        takes = ["no" if why else "yes" for why in (found.unsummed, found.uncounted)]
+        lines.append(f"| {name} | {sends} | {'; '.join(found.kept.values()) or '-'} | {takes[0]} | {takes[1]} |")
+    exceptions = [f"{a}+{b}: {why}" for (a, b), why in unlike_their_methods().items()]
+    lines += ["", "Secure aggregation and `dp` take a pair that runs if they take both of its methods"]
+    lines[-1] += ", except:" if exceptions else "."
+    lines += ["", *(f"- {text}" for text in exceptions)] if exceptions else []
+    return "\n".join(lines) + "\n"
+
+
+def unlike_their_methods() -> dict[tuple[str, str], str]:
+    """Return the pairs of which secure aggregation or dp takes one, but not the other of pair and methods, and why."""
+    found = {}
+    alone = {name: composition(Method.parse(name)) for name in names()}
+    for a, b in pairs():
+        try:
+            both = composition(Method.parse(f"{a}+{b}"))
+        except HoldfastError:
+            continue
+        for protection, field in (("secure aggregation", "unsummed"), ("dp", "uncounted")):
+            expected = any(getattr(alone[name], field) for name in (a, b))
+            if bool(getattr(both, field)) != expected:
+                found[a, b] = f"{protection}: {getattr(both, field) or 'takes it'}"
+    return found

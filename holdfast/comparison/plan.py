@@ -38,6 +38,7 @@ from holdfast.runs.file_imports import import_parts
 
 # Settings that a sweep may change and that change who trains on what.
 WHO_TRAINS = tuple(name for name in with_role("federation", "cohort") if not FIELDS[name].metadata["not_swept"])
+PARTNERS = {"delta": "epsilon"}  # settings that have no meaning without another
 
 
 @dataclass(frozen=True)
@@ -222,13 +223,15 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
 def shown_defaults(config: Config, leave_out: Collection[str] = ()) -> dict[str, Any]:
     """Return the settings that every page shows and that are the defaults: those with the role ``setup``.
 
-    A setting whose rival is set has no meaning and is left out, such as epochs where steps are set.
+    A setting whose rival is set has no meaning and is left out, such as epochs where steps are set; likewise one that
+    belongs to another, which is not set.
     """
     values = settings_of(config) | {"epochs": config.passes, "split_seed": "that of the run"}
     found: dict[str, Any] = {}
     for name in with_role("setup"):
         rivals = [other for pair in RIVALS if name in pair for other in pair if other != name]
         ruled_out = any(getattr(config, other) != FIELDS[other].default or other in leave_out for other in rivals)
+        ruled_out |= name in PARTNERS and getattr(config, PARTNERS[name]) is None and PARTNERS[name] not in leave_out
         if getattr(config, name) == FIELDS[name].default and name not in leave_out and not ruled_out:
             found[name] = values[name]
     return found | ({"normalisation": PUBLISHED} if config.normalisation == PUBLISHED else {})

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
@@ -179,7 +179,7 @@ class PipeReporter(Observer):
 
 def ready(pipes: Iterable[Connection]) -> list[Connection]:
     """Return the pipes that have a message, after a short wait."""
-    return [pipe for pipe in wait(list(pipes), timeout=0.2) if isinstance(pipe, Connection)]
+    return cast(list[Connection], wait(list(pipes), timeout=0.2))  # on Windows they are of another class
 
 
 def files_of(tasks: Iterable[PlannedRun]) -> list[str]:

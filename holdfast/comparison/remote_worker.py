@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -76,7 +77,7 @@ class RemoteWorker:
     def __init__(self, luggage: Luggage) -> None:
         if not os.path.isdir(luggage.place):
             raise HoldfastError(
-                f"{os.uname().nodename} does not have the folder {luggage.place}: start the command in a folder that "
+                f"{platform.node()} does not have the folder {luggage.place}: start the command in a folder that "
                 "all machines share"
             )
         os.chdir(luggage.place)

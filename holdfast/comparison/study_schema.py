@@ -185,7 +185,10 @@ class DriftCurve:
 
 @dataclass(frozen=True)
 class NamedScore:
-    """The final score of a client on its own test samples, and that of its fine-tuned copy."""
+    """The final score of a client on its own test samples, and that of its fine-tuned copy.
+
+    There is none where the metric is not defined, such as the AUROC of one class.
+    """
 
     name: str
     score: float | None
@@ -213,7 +216,8 @@ class ClientFigures:
         final_mean: The mean over clients at the end.
         final_worst: The mean of the worst tenth at the end.
         final_variance: The variance over clients at the end; None in files of an earlier version.
-        clients: The clients of the first seed, the worst first; empty for large federations.
+        clients: The clients of the first seed, the worst first, then those without a score; empty for large
+            federations.
         scores: Their scores; of very large federations a selection from worst to best.
         copies: The same figures of the clients' fine-tuned copies; None without copies.
     """

@@ -14,7 +14,11 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by their names
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device of this name; ``auto`` is a GPU if PyTorch sees one."""
+    """Return the device of this name; ``auto`` is a CUDA GPU if PyTorch sees one, else the CPU."""
+    if name == "mps":
+        if not torch.backends.mps.is_available():
+            raise HoldfastError("device mps was requested, but PyTorch sees no GPU of Apple's: use --device cpu")
+        return torch.device(name)
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
         name = "cuda" if there else "cpu"
@@ -31,10 +35,19 @@ def pick_device(name: str) -> torch.device:
 
 @contextmanager
 def current_device(name: str) -> Iterator[None]:
-    """Make the GPU of this name the current one of this thread, which streams and captured graphs use."""
+    """Make the GPU of this name the current one of this thread, which streams and captured graphs use.
+
+    What Apple's GPU cannot compute within this block is an error in one line.
+    """
     device = pick_device(name)
-    with nullcontext() if device.index is None else torch.cuda.device(device):
-        yield
+    try:
+        with nullcontext() if device.index is None else torch.cuda.device(device):
+            yield
+    except (TypeError, NotImplementedError) as error:
+        if device.type != "mps" or "MPS" not in str(error):
+            raise
+        reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+        raise HoldfastError(f"device mps cannot compute this ({reason}): use --device cpu") from error
 
 
 def visible_gpus() -> list[str]:

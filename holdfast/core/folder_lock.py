@@ -22,6 +22,7 @@ from typing import IO
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.files import ASIDE
+from holdfast.core.system_lock import lock_exclusively
 
 LOCK = ".lock"
 HEARTBEAT = 5.0  # seconds between two touches of the file
@@ -81,7 +82,12 @@ class FolderLock:
     def __exit__(self, *_: object) -> None:
         self.released.set()
         if self.file is not None:
-            self.path.unlink(missing_ok=True)
+            try:
+                self.path.unlink(missing_ok=True)
+            except PermissionError:  # Windows deletes no open file
+                self.file.close()
+                with suppress(OSError):  # another command has it now
+                    self.path.unlink(missing_ok=True)
             self.file.close()
         if self.made_folder:
             with suppress(OSError):  # not empty: it is used
@@ -108,14 +114,15 @@ class FolderLock:
         while True:
             file = self.path.open("a+", encoding="utf-8")
             owner = read_owner(file)
-            if not lock_file(file):
+            locked = lock_exclusively(file)
+            if locked is False:
                 file.close()
                 raise self._taken(owner)
             if not same_file(file, self.path):
                 file.close()
                 continue
             owner = read_owner(file)
-            if owner is not None and not owner.here and seconds_since_touched(self.path) < STALE:
+            if still_counts(owner, self.path, bool(locked)):
                 file.close()
                 raise self._taken(owner)
             return file
@@ -163,21 +170,20 @@ def read_owner(file: IO[str]) -> LockOwner | None:
         return None
 
 
-def lock_file(file: IO[str]) -> bool:
-    """Ask the system for an exclusive lock; True if we have it, or if the system has no locks of this kind."""
-    try:
-        import fcntl
-    except ImportError:  # not POSIX: the heartbeat alone decides
-        owner = read_owner(file)
-        fresh = seconds_since_touched(Path(file.name)) < STALE
-        return owner is None or owner.pid == os.getpid() or not fresh
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+def still_counts(owner: LockOwner | None, path: Path, locked: bool) -> bool:
+    """Tell whether the owner that a lock file names may be alive, though the system did not refuse the lock.
+
+    Args:
+        owner: Who the file names.
+        path: The file.
+        locked: Whether the system has locks here: then an owner on this host is dead.
+
+    Returns:
+        Whether to leave the folder to the owner.
+    """
+    if owner is None or (owner.here and (locked or owner.pid == os.getpid())):
         return False
-    except OSError:  # the file system has no locks: the heartbeat alone decides
-        return True
-    return True
+    return seconds_since_touched(path) < STALE
 
 
 def same_file(file: IO[str], path: Path) -> bool:

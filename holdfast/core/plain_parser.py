@@ -1,4 +1,4 @@
-"""Commands that also run where only torch and numpy are installed: their parser, and how they end."""
+"""Commands that also run without click and rich: their parser, and how they end."""
 
 from __future__ import annotations
 

@@ -11,6 +11,11 @@ Tensors = dict[str, Tensor]
 PerPart = dict[str, Tensors]  # part name -> its tensors
 
 
+def double(t: Tensor) -> Tensor:
+    """Return a tensor in float64; on the CPU if its device has none."""
+    return (t.cpu() if t.device.type == "mps" else t).double()
+
+
 def flatten(tree: PerPart) -> Tensors:
     """Join part and tensor names into one level: ``part/name``.
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from holdfast.core.errors import HoldfastError
-from holdfast.data.table import CATEGORY, NUMBER, TEXT, Cells, Table, refuse_odd_texts
+from holdfast.data.table import CATEGORY, NUMBER, TEXT, Cells, Table, refuse_odd_texts, warn_of_capitals
 from holdfast.data.table_encoding import (
     CODES,
     ERROR,
@@ -127,6 +127,7 @@ def _category(table: Table, name: str, cells: Cells, rows: np.ndarray, codes: bo
             f"{table.where}: column {name!r} has {len(values)} different values, but at most {MOST_VALUES} can be "
             f"one-hot: leave it out with drop={name!r}, or set categories={CODES!r}"
         )
+    warn_of_capitals(table.where, name, values)
     return EncodedColumn(name, CATEGORY, values, missing=missing)
 
 

@@ -64,7 +64,12 @@ def combine(sums: Iterable[ClientSums]) -> Moments:
     """
     joined = (torch.cat(rows) for rows in zip(*map(_together, sums), strict=True))
     n, m, r, q = (t[0] for t in _together(ClientSums(*joined)))
-    mean, std = m + r / n, (q / n).sqrt()
+    return scale_of(m + r / n, q / n)
+
+
+def scale_of(mean: Tensor, square: Tensor) -> Moments:
+    """Return the mean and the standard deviation from a mean and the mean square around it; 1 for constants."""
+    std = square.sqrt()
     std = torch.where(std > ROUNDING * mean.abs(), std, 1.0)
     return tuple(mean.tolist()), tuple(std.tolist())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,8 @@ import numpy as np
 
 from holdfast.core.errors import HoldfastError
 from holdfast.data.arrays import as_name, is_missing
+
+log = logging.getLogger("holdfast")
 
 NUMBER, BOOLEAN, TEXT, CATEGORY = "number", "boolean", "text", "category"
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})  # of numbers and booleans; a missing text is empty
@@ -28,7 +31,9 @@ DAY = (
     CLOCK,
 )
 DATE = re.compile("|".join(DAY), re.IGNORECASE)
-DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+COMMA = re.compile(r"[+-]?\d+(?:,\d+)+(?:\.\d*)?")
+UNIT = re.compile(r"([€$£¥]?) ?[+-]?\d+(?:\.\d*)? ?([^\W\d_]{0,4}|[%°€$£¥]|°[CF])")  # 5 mg, 12.5%, $3
+MANY_UNITS = 10  # fewer different numbers with a unit may be steps of a scale, such as doses
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,10 +201,16 @@ def refuse_odd_texts(table: Table, name: str, cells: Cells, otherwise: str) -> N
     if present and all(map(DATE.fullmatch, present)):
         raise dates(table.where, name)
     others = {value for value in present if _numbers([value]) is None}
-    if others and all(map(DECIMAL_COMMA.fullmatch, others)):
+    if others and all(map(COMMA.fullmatch, others)):
         raise HoldfastError(
-            f"{table.where}: column {name!r} has numbers with a decimal comma, such as {min(others)!r}: write them "
-            "with a point"
+            f"{table.where}: column {name!r} has numbers with a comma, such as {min(others)!r}: write decimals with a "
+            "point, and thousands without a comma"
+        )
+    units = {found.groups() if (found := UNIT.fullmatch(value)) else None for value in others}
+    if len(others) > MANY_UNITS and len(units) == 1 and None not in units:
+        raise HoldfastError(
+            f"{table.where}: column {name!r} has numbers with a unit, such as {min(others)!r}: write the numbers "
+            f"alone, or {otherwise}"
         )
     if others and len(others) <= len(present) / 2:
         i = next(i for i, value in enumerate(cells.values) if value in others)
@@ -207,6 +218,17 @@ def refuse_odd_texts(table: Table, name: str, cells: Cells, otherwise: str) -> N
             f"{table.where}: column {name!r} has {cells.values[i]!r} in sample {i}, but most of its values are numbers"
             f": correct it, or {otherwise}"
         )
+
+
+def warn_of_capitals(where: str, name: str, values: Iterable[str]) -> None:
+    """Warn of texts that differ in capitals or spaces alone, such as Yes and yes: they count as different."""
+    first: dict[str, str] = {}
+    for value in values:
+        other = first.setdefault("".join(value.split()).casefold(), value)
+        if other != value:
+            log.warning("%s: column %r has both %r and %r, which count as different: correct them if they are the same",
+                        where, name, other, value)  # fmt: skip
+            return
 
 
 def dates(where: str, name: str) -> HoldfastError:

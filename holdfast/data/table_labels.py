@@ -20,6 +20,7 @@ from holdfast.data.table import (
     as_text,
     objects,
     refuse_odd_texts,
+    warn_of_capitals,
     where_none,
 )
 from holdfast.data.table_encoding import refuse_infinite
@@ -68,6 +69,7 @@ def decide_labels(
         boolean = table.cells(columns[0]).kind == BOOLEAN
         classes = ["False", "True"] if boolean else in_order(set(_texts(table, columns[0])[rows]))
         _warn_of_missing(table, columns[0], classes)
+        warn_of_capitals(table.where, columns[0], classes)
         return TableLabels(columns, _positive_last(table, columns[0], classes, positive), True)
     if wanted:
         raise HoldfastError(f"a sample has one class, but label names {len(columns)} columns: name one")

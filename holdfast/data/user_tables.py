@@ -15,7 +15,7 @@ from holdfast.data.dataset import DataSet
 from holdfast.data.decide_encoding import decide_encoding, in_order
 from holdfast.data.given_clients import owners_of_tests
 from holdfast.data.prepare import hold_out_test
-from holdfast.data.table import BOOLEAN, Table, as_frame, frame_table
+from holdfast.data.table import BOOLEAN, Table, as_frame, frame_table, warn_of_capitals
 from holdfast.data.table_encoding import MEAN, ONEHOT, OTHER, encode
 from holdfast.data.table_files import read_csv, read_parquet, read_table
 from holdfast.data.table_labels import decide_labels, read_labels
@@ -148,7 +148,9 @@ def from_dataframe(
     if client is None:
         return data
     given = {*_clients(client, table, rows)} | ({*_clients(client, table, test_rows)} if test is None else set())
-    return _with_clients(data, client, in_order(given), (table, rows), (held, test_rows))
+    names = in_order(given)
+    warn_of_capitals(table.where, client, names)
+    return _with_clients(data, client, names, (table, rows), (held, test_rows))
 
 
 def _existing(path: str | Path) -> Path:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.engines.local_training import LocalTraining
-from holdfast.models.dense_chain import Layer, Product, layers_in, run_layers, write_gradient
+from holdfast.models.dense_chain import Product, StackedLayer, layers_in, run_layers, write_gradient
 from holdfast.tasks.loss_slope import loss_and_slope
 
 
@@ -33,37 +33,33 @@ class ChainPass:
         self.layout, self.chain = training.net.layout, chain
         self.task, self.weight = training.federation.data.task, training.federation.weight
 
-    def layers(self, w: Tensor) -> list[Layer]:
+    def layers(self, w: Tensor) -> list[StackedLayer]:
         """Return the layers inside the clients' models ``w``, [clients, P], without a copy."""
         return layers_in(self.chain, self.layout, w)
 
-    def forward(self, layers: Sequence[Layer], x: Tensor, y: Tensor, share: Tensor) -> ForwardPass:
+    def forward(self, layers: Sequence[StackedLayer], x: Tensor, y: Tensor, mask: Tensor) -> ForwardPass:
         """Run the models.
 
         Args:
             layers: The layers of all clients.
             x: Inputs, [clients, batch, ...].
             y: Targets.
-            share: What each sample counts in its client's loss, [clients, batch].
+            mask: Where they are samples, [clients, batch].
 
         Returns:
             What the backward pass needs, and the losses.
         """
         *columns, outputs = run_layers(layers, x.flatten(2))
-        rows = outputs.transpose(1, 2).flatten(0, 1)
-        losses, slope = loss_and_slope(self.task, rows, y.flatten(0, 1), self.weight, share.reshape(-1))
-        loss = (losses.view(share.shape) * share).sum(1)
-        return ForwardPass(columns, slope.view(*share.shape, -1).transpose(1, 2), loss)
+        rows, count = outputs.transpose(1, 2).flatten(0, 1), mask.sum(1, keepdim=True).clamp(min=1)
+        share = mask / count.to(rows.dtype)
+        losses, slope = loss_and_slope(self.task, rows, y.flatten(0, 1), self.weight, share.view(-1))
+        loss = torch.where(mask, losses.view(mask.shape), 0.0).sum(1) / count[:, 0]
+        return ForwardPass(columns, slope.view(*mask.shape, -1).transpose(1, 2), loss)
 
     @torch.no_grad()
     def gradient(self, w: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return every client's gradient, [clients, P], and its mean loss, of the samples where ``mask`` is true."""
         layers, g = self.layers(w), torch.empty_like(w)
-        passed = self.forward(layers, x, y, shares(mask, w.dtype))
+        passed = self.forward(layers, x, y, mask)
         write_gradient(layers, passed.columns, passed.slope, self.layers(g))
         return g, passed.loss
-
-
-def shares(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what each sample counts in a mean over those where the mask is true, along the last axis."""
-    return mask.to(dtype) / mask.sum(-1, keepdim=True).clamp(min=1)

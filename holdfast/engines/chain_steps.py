@@ -1,7 +1,7 @@
 """The local steps of dense chains where no part takes part in a step: products and little else.
 
-The backward pass adds the gradient to the weights as it goes. Each core trains some of the clients; cores wait for each
-other at the end of an epoch only.
+Each core trains some of the clients; cores wait for each other at the end of an epoch only. The model moves by the same
+operations as where parts take part, so that a part of strength zero changes no bit.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from holdfast.engines.chain_pass import ChainPass, shares
+from holdfast.engines.chain_pass import ChainPass
 from holdfast.engines.cohort import Cohort
 from holdfast.engines.eager_steps import EpochState
 from holdfast.engines.local_training import Broadcast, LocalTraining
 from holdfast.engines.thread_groups import ThreadGroups
-from holdfast.models.dense_chain import Product, descend_layers
+from holdfast.models.dense_chain import Product, write_gradient
 
 
 class ChainSteps:
@@ -41,17 +41,18 @@ class ChainSteps:
     def _group(self, broadcast: Broadcast, cohort: Cohort, state: EpochState, e: int, rows: slice) -> None:
         """Take the steps of some of the clients."""
         w, _, loss, k = state.rows(rows)
-        plan, info, rate = cohort.plan, cohort.info, float(broadcast.lr)
+        plan, info, g = cohort.plan, cohort.info, torch.empty_like(w, memory_format=torch.contiguous_format)
         steps, index, client, sigma = plan.steps[rows], plan.index[rows, e], info.id[rows], info.sigma[rows]
-        share = shares(plan.mask[rows, e], w.dtype)
+        mask = plan.mask[rows, e]
         busy = 0
         for s in range(steps[0]):
             still = sum(own > s for own in steps)
             if still != busy:
-                layers, busy = self.passes.layers(w[:still]), still
+                layers, found, busy = self.passes.layers(w[:still]), self.passes.layers(g[:still]), still
             k[:busy] += 1
             key = self.training.augment_key(broadcast, client[:busy], k[:busy])
             x, y = self.training.federation.batch(index[:busy, s], sigma[:busy], key)
-            passed = self.passes.forward(layers, x, y, share[:busy, s])
-            descend_layers(layers, passed.columns, passed.slope, rate)
+            passed = self.passes.forward(layers, x, y, mask[:busy, s])
+            write_gradient(layers, passed.columns, passed.slope, found)
+            w[:busy].addcmul_(broadcast.lr, g[:busy], value=-1)
             loss[:busy] += passed.loss

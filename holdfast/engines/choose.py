@@ -32,8 +32,10 @@ def choose(asked: str, convolutional: bool, device: str, cohort: int) -> tuple[s
         if asked not in ENGINES:
             raise unknown("engine", asked, [*ENGINES, "auto"])
         return asked, "as requested"
-    if device != "cpu":
+    if device == "cuda":
         return "vector", "a GPU works best on the whole cohort at once"
+    if device == "mps":
+        return "loop", "on Apple's GPU clients are trained one at a time"
     if cohort == 1:
         return "loop", "the cohort is a single client"
     if convolutional:
@@ -89,7 +91,9 @@ def compiles(asked: bool | None, device: str, steps: int) -> bool:
     """Tell whether the vector engine compiles its step: by default, where it pays off within the run."""
     if asked is not None:
         return asked
-    return device != "cpu" or (steps >= LONG_RUN and any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))))
+    if device != "cpu":
+        return device == "cuda"
+    return steps >= LONG_RUN and any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")))
 
 
 def build(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -41,7 +42,8 @@ def in_place(function: Callable[[Any, Any], Any], inputs: Any, state: Any, compi
         return []
 
     started = time.perf_counter()
-    traced = make_fx(flat)(*tensors)
+    with tracing_context():  # without it, a description of every tensor would be made from nothing
+        traced = make_fx(flat)(*tensors)
     tensors = tensors + lift_constants(traced)
     log.debug("traced in %.1f s", time.perf_counter() - started)
     if not compiled:
@@ -55,24 +57,36 @@ def in_place(function: Callable[[Any, Any], Any], inputs: Any, state: Any, compi
 def compile_traced(traced: torch.fx.GraphModule, tensors: list[Tensor]) -> Callable[..., object]:
     """Compile a traced step for these tensors; a compiler that is missing or has no disk space is a one-line error."""
     from torch import _inductor as inductor
-    from torch._guards import TracingContext, tracing
-    from torch._inductor.exc import InductorError
-    from torch._subclasses import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     # Only in a context such as that of torch.compile does PyTorch use its caches on the disk. Their keys are the graph,
     # these options, PyTorch's own code and the device, so that no entry is ever stale.
-    context = TracingContext(FakeTensorMode(shape_env=ShapeEnv(assume_static_by_default=True)))
     try:
-        with tracing(context):
+        with tracing_context():
             step: Callable[..., object] = inductor.compile(traced, list[Any](tensors), options=OPTIONS)
-    except InductorError as error:
+    except compiler_errors() as error:
         said = str(error).strip().splitlines()
         reason = next((line.rpartition("error: ")[2] for line in said if "error: " in line), said[0])
         raise HoldfastError(
             f"cannot compile the training step: {reason}; what was recorded is kept: fix that, or add --no-compile"
         ) from error
     return step
+
+
+def tracing_context() -> AbstractContextManager[object]:
+    """Return a context such as that of ``torch.compile``, for shapes that never change."""
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv(assume_static_by_default=True))))
+
+
+def compiler_errors() -> tuple[type[Exception], ...]:
+    """Return what a failed compilation raises: one kind since PyTorch 2.7, in 2.6 the errors of its stages."""
+    from torch._inductor import exc
+
+    wrapped: type[Exception] | None = getattr(exc, "InductorError", None)
+    return (RuntimeError, OSError) if wrapped is None else (wrapped,)
 
 
 def lift_constants(traced: torch.fx.GraphModule) -> list[Tensor]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
+from holdfast.core.host_memory import host_memory
 from holdfast.engines.local_training import LocalTraining
 
 ORDINARY = 100  # a cohort of up to this size is trained at once wherever it fits
@@ -45,4 +44,6 @@ def total_memory(device: torch.device) -> float:
     """Return the bytes of the device's memory."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[1])
-    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    if device.type == "mps":
+        return float(torch.mps.recommended_max_memory())
+    return host_memory()

@@ -145,7 +145,7 @@ class Vector:
         if self.training.by_hook["epoch"]:
             state = state._replace(scratch=self._epoch(task, state.scratch, w, torch.zeros_like(state.k[0])))
             start_epoch = partial(self._start_epoch, broadcast, cohort)
-        trainees = waiting(broadcast, cohort, self.training.seed, self.shape, state, start_epoch)
+        trainees = waiting(broadcast, cohort, self.training, self.shape, state, start_epoch)
         self.rows.train([trainees])
         state = trainees.state
         deltas, uploads, states = self._end(task, state.scratch, state.w)
@@ -183,9 +183,8 @@ class Vector:
         self, task: ClientTask, scratch: PerPart, w: Tensor, x: Tensor, y: Tensor, mask: Tensor, k: Tensor,
         epoch: Tensor,
     ) -> tuple[Tensor, PerPart, Tensor]:  # fmt: skip
-        return self.training.step(
-            differentiate, task, scratch, w, self.training.federation.as_batch(x, y, mask), k, epoch
-        )
+        training = self.training.with_numbers(task.numbers) if task.numbers else self.training
+        return training.step(differentiate, task, scratch, w, training.federation.as_batch(x, y, mask), k, epoch)
 
 
 def steps_of(

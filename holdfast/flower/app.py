@@ -35,6 +35,7 @@ from holdfast.flower.node_data import (
     server_federation,
     split_data,
 )
+from holdfast.flower.secure_node import STAGES
 from holdfast.flower.settings import MOST_WEIGHT, DeploymentSettings
 from holdfast.method.config import FIELDS, Config, with_role
 from holdfast.method.flag_parts import with_flag_parts
@@ -60,7 +61,9 @@ HANDLERS = {
     messages.GRADIENTS: Node.gradients,
     messages.SURVEY: Node.survey,
     messages.SCORE: Node.score,
+    messages.PERSONAL: Node.personal,
     messages.SUMS: Node.sums,
+    **STAGES,
 }
 
 
@@ -135,6 +138,8 @@ def _handler(
         with arithmetic(config.precision):
             node = make_node(config, options, tuple(sorted(context.node_config.items())), folder)
             node.secret = settings is None
+            asked, own = map(DeploymentSettings.among, (context.run_config, context.node_config))
+            node.secure, node.longest = asked.secure or own.secure, own.secure_norm or asked.secure_norm
             node.started = max(started, node.data_ready)
             return method(node, message, context)
 
@@ -224,7 +229,7 @@ def carried(config: Config, folder: Path | None) -> Config:
 
 def local_config(settings: Mapping[str, Any]) -> Config:
     """Return the config with which a node trains its clients."""
-    return Config(**(config_values(settings) | {"engine": "loop", "personal": 0}))
+    return Config(**(config_values(settings) | {"engine": "loop"}))
 
 
 def config_values(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -27,12 +28,12 @@ from holdfast.data.prepare import channelled
 from holdfast.data.scales import INPUTS, Scales, known_scales, missing_scales, with_scales
 from holdfast.engines.cohort import CohortUpdate
 from holdfast.engines.local_training import Broadcast
-from holdfast.flower.array_codec import Refused, Spec, pack, spec_of
-from holdfast.flower.messages import GRADIENTS, SCORE, SUMS, SURVEY, TRAIN, TRAIN_AGAIN
+from holdfast.flower.array_codec import ArraySpec, Spec, pack, spec_of
+from holdfast.flower.messages import GRADIENTS, PERSONAL, SCORE, SUMS, SURVEY, TRAIN, TRAIN_AGAIN
 from holdfast.flower.model_arrays import model_tensors
 from holdfast.flower.node_data import SPLIT_BY_NODES
 from holdfast.flower.registry import NodeRegistry
-from holdfast.flower.reply_checks import Check, ClientReply
+from holdfast.flower.reply_checks import Check, ClientReply, refuse_impossible
 from holdfast.flower.request_sender import CohortRequest, RequestSender
 from holdfast.flower.score_arrays import (
     own_score_spec,
@@ -42,23 +43,33 @@ from holdfast.flower.score_arrays import (
     score_of,
     score_spec,
 )
+from holdfast.flower.secure_messages import CENTRE, MASKED, MASKED_MOMENTS
+from holdfast.flower.secure_sum import SecureSum
 from holdfast.flower.settings import DeploymentSettings
-from holdfast.flower.sum_arrays import SCALES, combined_scales, refuse_impossible_sums, scales_record, sum_spec
+from holdfast.flower.sum_arrays import (
+    SCALES,
+    combined_scales,
+    refuse_impossible_sums,
+    scales_of_moments,
+    scales_record,
+    sum_spec,
+)
 from holdfast.flower.transport import Transport
 from holdfast.flower.upload_shapes import UploadShapes
 from holdfast.method.config import Config
 from holdfast.method.part import Part
-from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.checkpoint import COORDINATOR
 from holdfast.runs.setup import RunSetup
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score
+from holdfast.training.personal import PersonalScores, after_the_run
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
 
 log = logging.getLogger("holdfast")
+Ask = Callable[[CohortRequest, list[int], int], dict[int, ClientReply]]  # as RequestSender.request
 SURVEYED = 16  # clients summed at a time, as in simulation
 
 
@@ -96,6 +107,10 @@ class Coordinator(Trainer):
                 "with batchnorm local every client's model is scored on its own test samples where nodes bring their "
                 "own data: add --client-eval"
             )
+        if settings.secure and self.own_data and setup.federation.validation is not None:
+            raise HoldfastError(
+                "--secure: validation scores of the nodes' own data are of single clients: leave out --validation"
+            )
         federation = setup.federation.only((), server=True)
         super().__init__(config, method, federation, net, setup.metric)
         self.engine_name, self.engine_reason = "flower", "Flower's nodes train the clients"
@@ -106,7 +121,8 @@ class Coordinator(Trainer):
         self.settings, self.transport = settings, Transport(grid, settings.timeout)
         self.clients, self.occupied = StateRounds(method, net), np.arange(federation.clients)
         self.upload_shapes = UploadShapes(config, method, federation, net)
-        self.server.states[COORDINATOR] = {"run": torch.tensor(secrets.randbits(63))}
+        own = {"run": torch.tensor(secrets.randbits(63))}
+        self.server.states[COORDINATOR] = own | ({"secure": torch.tensor(1)} if settings.secure else {})
         self.started = 0.0  # when the round started
         self._sender: RequestSender | None = None
         self.unscaled = federation
@@ -140,6 +156,16 @@ class Coordinator(Trainer):
             self.transport.waited = time.perf_counter() - started
         return self._sender
 
+    @cached_property
+    def secure_sum(self) -> SecureSum | None:
+        """What asks the clients of a round under secure aggregation."""
+        if not self.settings.secure:
+            return None
+        return SecureSum(self.sender, self.method, lambda n: self.server.weights(torch.tensor(n)).tolist())
+
+    def _upload_bytes(self, update: CohortUpdate) -> int:
+        return super()._upload_bytes(update) if self.secure_sum is None else self.secure_sum.vector_bytes
+
     @property
     def run_id(self) -> str:
         """The id under which nodes keep their states; it was chosen when the run was first started."""
@@ -153,16 +179,17 @@ class Coordinator(Trainer):
                 self._checkpointed[i] = self.clients.round_of(i)
         encoder = self.encoder(self.upload_shapes.train(broadcast))
         request = CohortRequest(
-            TRAIN,
+            TRAIN if self.secure_sum is None else MASKED,
             broadcast,
             {"model": pack(model_tensors(self.net, broadcast)), "messages": pack(flatten(broadcast.messages))},
             spec_of(encoder.template | {"loss": broadcast.lr}),
             {i: self.clients.round_of(i) for i in clients},
             self._checkpointed,
-            check=self._refuse_impossible,
+            check=partial(refuse_impossible, self.method, self.net),
             decode=lambda tensors: encoder.read(tensors) | {"loss": tensors["loss"]},
         )
-        replies = self.sender.request(request, clients, min(self.settings.min_clients, len(clients)))
+        ask = self.sender.request if self.secure_sum is None else self.secure_sum.request
+        replies = ask(request, clients, min(self.settings.min_clients, len(clients)))
         self._lost_states |= {i for i, reply in replies.items() if reply.lost_state}
         return self._update(int(broadcast.round), replies)
 
@@ -216,14 +243,33 @@ class Coordinator(Trainer):
             return
         x, y = channelled(self.federation.data.test_x), self.federation.data.test_y
         sizes = {what: (x if what == INPUTS else y).shape[1] for what in wanted}
-        request = CohortRequest(
-            SUMS, self.broadcast(1, {}), {}, sum_spec(sizes), parts=wanted, check=refuse_impossible_sums
-        )
-        replies = self._ask(request, "are not in the statistics")
-        found = combined_scales((reply.tensors for reply in replies.values()), wanted)
+        found = self._scales(sizes) if self.secure_sum is None else self._scales_of_sums(sizes, self.secure_sum)
         self.scales = Scales(*(new or old for new, old in zip(found, self.scales, strict=True)))
         self.federation = with_scales(self.unscaled, self.scales)
         self.sender.always = {SCALES: scales_record(self.scales)}
+
+    def _scales(self, sizes: dict[str, int]) -> Scales:
+        """Return the scales from sums of every client's samples; ``sizes`` has the channels of what is wanted."""
+        wanted = tuple(sizes)
+        request = CohortRequest(
+            SUMS, self.broadcast(1, {}), {}, sum_spec(sizes), parts=wanted, check=refuse_impossible_sums
+        )
+        replies = self._ask(request, self.sender.request, "are not in the statistics")
+        return combined_scales((reply.tensors for reply in replies.values()), wanted)
+
+    def _scales_of_sums(self, sizes: dict[str, int], secure_sum: SecureSum) -> Scales:
+        """Return the scales from secure sums: of the samples, and then of the squared differences to their mean."""
+        spec = {what: ArraySpec(torch.float64, (size,)) for what, size in sizes.items()}
+
+        def moments(centre: Tensors) -> Tensors:
+            request = CohortRequest(
+                MASKED_MOMENTS, self.broadcast(1, {}), {CENTRE: pack(centre)}, spec, parts=tuple(sizes)
+            )
+            replies = self._ask(request, secure_sum.request, "are not in the statistics")
+            return next(iter(replies.values())).tensors
+
+        mean = moments({})
+        return scales_of_moments(mean, moments(mean))
 
     def client_scores(self) -> Iterator[Score]:
         expected = score_spec(self.net.classes)
@@ -234,21 +280,44 @@ class Coordinator(Trainer):
         replies = self._scores(purpose, own_score_spec(self.metrics), possible_scores(self.metrics))
         return own_scores_of({i: reply.tensors for i, reply in replies.items()}, self.metrics)
 
+    def personal_scores(self) -> PersonalScores:
+        """Return the scores of copies on the clients' own test samples: the server does not know their class mixes."""
+        metrics = [self.metric]
+        request = self._at_clients(PERSONAL, after_the_run(self), own_score_spec(metrics), possible_scores(metrics))
+        replies = self._ask(request, self.sender.request, "have no fine-tuned copy")
+        found = own_scores_of({i: reply.tensors for i, reply in replies.items()}, metrics)
+        return PersonalScores({}, dict(zip(found.ids, found.values[self.metric.name], strict=True)))
+
     def clients_validate(self) -> bool:
         return self.own_data or bool(self.net.kept_at_clients())
 
     def _scores(self, purpose: str, expected: Spec, check: Check) -> dict[int, ClientReply]:
         """Ask every client to score the served model."""
         broadcast = self.broadcast(1, {})._replace(w0=self.server.served())
+        request = self._at_clients(SCORE, broadcast, expected, check, purpose)
+        return self._ask(request, self.sender.request, "have no score")
+
+    def _at_clients(
+        self, kind: str, broadcast: Broadcast, expected: Spec, check: Check, purpose: str = ""
+    ) -> CohortRequest:
+        """Return a request about the served model as every client has it, with the layers that it keeps."""
         model = {"model": pack(model_tensors(self.net, broadcast))}
         use = {i: self.clients.round_of(i) for i in self.sender.registry.occupied.tolist()}
-        request = CohortRequest(SCORE, broadcast, model, expected, use, purpose=purpose, check=check)
-        return self._ask(request, "have no score")
+        return CohortRequest(kind, broadcast, model, expected, use, purpose=purpose, check=check)
 
-    def _ask(self, request: CohortRequest, failed: str) -> dict[int, ClientReply]:
-        """Ask every client, and warn of those that ``failed``; that is not recorded with a round."""
+    def _ask(self, request: CohortRequest, ask: Ask, failed: str) -> dict[int, ClientReply]:
+        """Ask every client, and warn of those that failed; that is not recorded with a round.
+
+        Args:
+            request: What they are asked for.
+            ask: Sends the request.
+            failed: What is missing of clients that failed.
+
+        Returns:
+            The replies by client.
+        """
         clients = self.sender.registry.occupied.tolist()
-        replies = self.sender.request(request, clients, 1)
+        replies = ask(request, clients, 1)
         if self.sender.failures:
             log.warning(
                 "%d of %d clients %s: %s", len(self.sender.failures), len(clients), failed, self.sender.reasons()
@@ -269,15 +338,6 @@ class Coordinator(Trainer):
     def _forget(self) -> None:
         """Empty what a round records about its requests, so that the next one records its own alone."""
         self.sender.failures, self.sender.overhead, self.transport.waited, self._lost_states = {}, 0.0, 0.0, set()
-
-    def _refuse_impossible(self, tensors: Tensors) -> None:
-        """Refuse a client's uploads that a part knows cannot be true."""
-        uploads = unflatten({k.partition("/")[2]: t[None] for k, t in tensors.items() if k.startswith("uploads/")})
-        if STATISTICS in uploads and not bool(self.net.statistics.possible(uploads[STATISTICS]).all()):
-            raise Refused("its running statistics are not possible")
-        for part in self.method.parts:
-            if part.name in uploads and not bool(part.possible(uploads[part.name]).all()):
-                raise Refused(f"its upload to {part.name} is not possible")
 
     def _update(self, round: int, replies: dict[int, ClientReply]) -> CohortUpdate:
         """Join the clients' replies, in the order in which the clients were asked."""

@@ -299,7 +299,7 @@ def _wait(cluster: LocalCluster, run: int, outcome: Path, on_wait: Callable[[], 
     while True:
         on_wait()
         if outcome.exists():
-            ended = json.loads(outcome.read_text())
+            ended = json.loads(outcome.read_text(encoding="utf-8"))
             if ended["error"] is None:
                 return None
             if ended["expected"] or cluster.link_runs():

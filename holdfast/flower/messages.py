@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
@@ -17,9 +17,21 @@ from holdfast.flower.array_codec import Refused
 
 ENROL, TRAIN, TRAIN_AGAIN = "query.enrol", "train", "train.again"
 GRADIENTS, SURVEY, SCORE, SUMS = "query.gradients", "query.survey", "query.score", "query.sums"
+PERSONAL = "query.personal"
 FIELDS_RECORD, ARRAYS_RECORD = "numbers", "arrays"  # the names of a message's records
 RANDOM_ID = re.compile(r"[0-9a-f]{16}")
-F = TypeVar("F", "NodeRequest", "NodeReply", "Enrolment")
+
+
+class Fields(Protocol):
+    """The plain fields of a message: a dataclass with a ticket."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def ticket(self) -> str: ...
+
+
+F = TypeVar("F", bound=Fields)
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,7 @@ class Enrolment:
     task: str
 
 
-def to_record(content: NodeRequest | NodeReply | Enrolment) -> ConfigRecord:
+def to_record(content: Fields) -> ConfigRecord:
     """Return the fields as a record of Flower."""
     return ConfigRecord(asdict(content))
 
@@ -165,7 +177,7 @@ def arrays_of(message: Message, name: str) -> ArrayRecord:
     return record
 
 
-def make_reply(request: Message, content: NodeReply | Enrolment, arrays: ArrayRecord | None = None) -> Message:
+def make_reply(request: Message, content: Fields, arrays: ArrayRecord | None = None) -> Message:
     """Make the reply to a message.
 
     Args:

@@ -7,7 +7,7 @@ and replies with deltas and uploads. Samples, labels, activations and the parts'
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -28,10 +28,11 @@ from holdfast.flower.messages import Enrolment, NodeReply, NodeRequest, arrays_o
 from holdfast.flower.model_arrays import model_spec, shared_stats
 from holdfast.flower.node_states import NodeStates
 from holdfast.flower.score_arrays import own_score_tensors, score_tensors
-from holdfast.flower.sum_arrays import SCALES, read_scales, sum_tensors
+from holdfast.flower.sum_arrays import SCALES, moment, read_scales, sum_tensors
 from holdfast.method.encoding import Encoder
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.setup import RunSetup
+from holdfast.training.personal import CopyTraining, score_copy, tuning
 from holdfast.training.simulation import Simulation
 
 T = TypeVar("T")
@@ -49,6 +50,8 @@ class ClientResult(NamedTuple):
 
 
 OneClient = Callable[[int, int, int], ClientResult]  # (client, use, keep), as in NodeRequest
+Finished = tuple[dict[int, ClientResult], list[str]]  # by client, and "client: what happened" of those that failed
+R = TypeVar("R", bound=NodeRequest)
 
 
 class Node:
@@ -77,6 +80,8 @@ class Node:
         self.read, self.scales = setup.federation, Scales()  # the samples as they were read
         self.data_ready, self.started, self.metric = data_ready, 0.0, setup.metric
         self.secret = False  # whether noise that protects clients must not follow from the seed, which the server knows
+        self.secure = False  # whether it sends nothing but masked sums over its clients
+        self.longest: float | None = None  # norm of a client's update that enters such a sum
         self._training = 0.0  # seconds of the current request spent on training
 
     # -- the requests ------------------------------------------------------------------------------------------
@@ -91,7 +96,21 @@ class Node:
 
     def train(self, message: Message, context: Context) -> Message:
         """Train clients from the server's model."""
-        request = self._request(message, {"model", "messages"})
+        request = self.request(message, {"model", "messages"})
+        results, errors = self.train_clients(request, message, context)
+        return self.reply(request, message, results, errors)
+
+    def train_clients(self, request: NodeRequest, message: Message, context: Context) -> Finished:
+        """Train clients from the server's model.
+
+        Args:
+            request: The fields of the message.
+            message: The message, which has the model.
+            context: The node's own context.
+
+        Returns:
+            What the clients would upload, and why others have nothing.
+        """
         broadcast = self._broadcast(request, *self._model(message), self._messages(message))
         simulation, states = self._simulation(context, broadcast), NodeStates(context.state, request.run, self.folder)
         stateful = bool(simulation.clients.stateful)
@@ -100,27 +119,25 @@ class Node:
 
         def train_client(client: int, use: int, keep: int) -> ClientResult:
             states.keep_only(client, {use, keep})
-            state = states.load(client, use) if use and stateful else None
-            if state is not None:
-                simulation.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), state)
+            restored = self._restore(simulation, states, client, use if stateful else 0)
             update = self._timed(lambda: simulation.train(broadcast, np.array([client])))
             if stateful:
                 states.save(client, request.round, tree_map(lambda t: t[0], update.states))
             models[f"{client}-0"] = update.deltas[0]
             encoder = simulation.encoder(tree_map(lambda t: t[0], update.uploads))
-            return self._result(client, update, encoder, bool(use) and stateful and state is None)
+            return self._result(client, update, encoder, bool(use) and stateful and not restored)
 
-        reply = self._for_each(request, message, train_client)
+        found = self._for_each(request, train_client)
         if simulation.trips:
             context.state[f"{LOCAL_MODELS}-{request.round}"] = pack(models)
             others = [n for n in context.state if n.startswith(LOCAL_MODELS) and n != f"{LOCAL_MODELS}-{request.round}"]
             for name in others:
                 del context.state[name]
-        return reply
+        return found
 
     def train_again(self, message: Message, context: Context) -> Message:
         """Make a further trip of the round with clients, from their local models."""
-        request = self._request(message, {"messages", "state"})
+        request = self.request(message, {"messages", "state"})
         models = self._local_models(context, request.round)
         if models is None:
             raise Refused(f"the clients of this node did not train in round {request.round}: the node joined later")
@@ -139,13 +156,13 @@ class Node:
             models[f"{client}-{request.trip}"] = update.deltas[0]
             return self._result(client, update)
 
-        reply = self._for_each(request, message, train_client)
+        found = self._for_each(request, train_client)
         context.state[f"{LOCAL_MODELS}-{request.round}"] = pack(models)
-        return reply
+        return self.reply(request, message, *found)
 
     def gradients(self, message: Message, context: Context) -> Message:
         """Compute clients' full gradients at a model."""
-        request = self._request(message, {"model"})
+        request = self.request(message, {"model"})
         broadcast = self._broadcast(request, *self._model(message), {})
         simulation = self._simulation(context, broadcast)
 
@@ -153,11 +170,11 @@ class Node:
             rows = self._timed(lambda: simulation.gradients(broadcast, np.array([client]), broadcast.w0))
             return ClientResult({f"{client}/gradient": rows[0]}, self._n(client), 1)
 
-        return self._for_each(request, message, gradient)
+        return self.reply(request, message, *self._for_each(request, gradient))
 
     def survey(self, message: Message, context: Context) -> Message:
         """Let parts measure the served model on clients' data."""
-        request = self._request(message, {"model"})
+        request = self.request(message, {"model"})
         broadcast = self._broadcast(request, *self._model(message), {})
         simulation = self._simulation(context, broadcast)
         parts = [p for p in self.method.filling("survey") if p.name in request.parts]
@@ -167,11 +184,11 @@ class Node:
             rows = self._timed(lambda: engine.survey(broadcast, info, parts))
             return ClientResult({f"{client}/{k}": t[0] for k, t in flatten(rows).items()}, self._n(client), 1)
 
-        return self._for_each(request, message, survey_client)
+        return self.reply(request, message, *self._for_each(request, survey_client))
 
     def score(self, message: Message, context: Context) -> Message:
         """Score clients' models: on what they hold out, or by their class mix on the test data."""
-        request = self._request(message, {"model"})
+        request = self.request(message, {"model"})
         broadcast = self._broadcast(request, *self._model(message), {})
         simulation, states = self._simulation(context, broadcast), NodeStates(context.state, request.run, self.folder)
         held = self.federation.held(request.purpose) if request.purpose else None
@@ -184,17 +201,32 @@ class Node:
             return own_score_tensors(simulation.score_at_client(client, broadcast.w0, held), simulation.metrics)
 
         def score_client(client: int, use: int, keep: int) -> ClientResult:
-            state = states.load(client, use) if use else None
-            if state is not None:
-                simulation.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), state)
+            self._restore(simulation, states, client, use)
             found = self._timed(lambda: tensors(client))
             return ClientResult({f"{client}/{name}": t for name, t in found.items()}, self._n(client), 1)
 
-        return self._for_each(request, message, score_client)
+        return self.reply(request, message, *self._for_each(request, score_client))
+
+    def personal(self, message: Message, context: Context) -> Message:
+        """Fine-tune clients' own copies of the served model, and score them on the clients' own test samples."""
+        request = self.request(message, {"model"})
+        broadcast = self._broadcast(request, *self._model(message), {})
+        simulation, states = self._simulation(context, broadcast), NodeStates(context.state, request.run, self.folder)
+        if not self.config.personal or self.federation.client_test is None:
+            raise Refused("the clients of this node have no fine-tuned copies to score")
+        train = CopyTraining(simulation, tuning(self.config, self.method))
+
+        def score_client(client: int, use: int, keep: int) -> ClientResult:
+            self._restore(simulation, states, client, use)
+            scores = self._timed(lambda: score_copy(simulation, train, broadcast, client))
+            found = own_score_tensors(scores, [simulation.metric])
+            return ClientResult({f"{client}/{name}": t for name, t in found.items()}, self._n(client), 1)
+
+        return self.reply(request, message, *self._for_each(request, score_client))
 
     def sums(self, message: Message, context: Context) -> Message:
         """Sum up clients' inputs or targets, from which the server computes their mean and standard deviation."""
-        request, data = self._request(message, set()), self.read.data
+        request, data = self.request(message, set()), self.read.data
         if not set(request.parts) <= {INPUTS, TARGETS}:
             raise Refused("only inputs and targets can be summed up")
 
@@ -203,13 +235,47 @@ class Node:
             found = [sum_tensors(self._timed(partial(sums_of, data, rows, what)), what) for what in request.parts]
             return ClientResult({f"{client}/{k}": t for one in found for k, t in one.items()}, self._n(client), 1)
 
-        return self._for_each(request, message, sum_up)
+        return self.reply(request, message, *self._for_each(request, sum_up))
+
+    def moments(self, request: NodeRequest, centre: Tensors) -> Finished:
+        """Return the first or second moments of clients' inputs or targets.
+
+        Args:
+            request: What they are of: inputs, targets.
+            centre: What the moments are taken around; empty: the first moments around zero are wanted.
+
+        Returns:
+            The moments.
+        """
+        data = self.read.data
+
+        def measure(client: int, use: int, keep: int) -> ClientResult:
+            rows = torch.from_numpy(self.read.deal.client(client)).to(self.net.device)
+            found = {what: moment(sums_of(data, rows, what), centre.get(what)) for what in request.parts}
+            return ClientResult({f"{client}/{what}": t for what, t in found.items()}, self._n(client), 1)
+
+        return self._for_each(request, measure)
 
     # -- what they share ---------------------------------------------------------------------------------------
-    def _request(self, message: Message, arrays: set[str]) -> NodeRequest:
-        """Read a request; the samples are scaled as it says."""
+    def request(self, message: Message, arrays: set[str]) -> NodeRequest:
+        """Read a request for what clients send one by one."""
+        if self.secure:
+            raise Refused("this node sends sums over several nodes alone (secure), and the server asks for its clients")
+        return self.read_request(NodeRequest, message, arrays)
+
+    def read_request(self, kind: type[R], message: Message, arrays: set[str]) -> R:
+        """Read a request; the samples are scaled as it says.
+
+        Args:
+            kind: Its fields.
+            message: The message.
+            arrays: The records of arrays that it must have.
+
+        Returns:
+            The fields.
+        """
         carried = {SCALES} & set(message.content if message.has_content() else ())
-        request = read_message(NodeRequest, message, arrays | carried)
+        request = read_message(kind, message, arrays | carried)
         scales = read_scales(arrays_of(message, SCALES)) if carried else Scales()
         if scales != self.scales:
             self.federation, self.scales = with_scales(self.read, scales), scales
@@ -228,6 +294,13 @@ class Node:
         if broadcast.stats:
             simulation.server.states[STATISTICS] = broadcast.stats
         return simulation
+
+    def _restore(self, simulation: Simulation, states: NodeStates, client: int, use: int) -> bool:
+        """Give a client the state of round ``use`` back; return whether there is one. 0: it starts without a state."""
+        state = states.load(client, use) if use else None
+        if state is not None:
+            simulation.clients.rows[client] = tree_map(lambda t: t.to(self.net.device), state)
+        return state is not None
 
     def _model(self, message: Message) -> tuple[Tensor, Tensors]:
         """Return the model that was sent, and its running statistics."""
@@ -268,7 +341,7 @@ class Node:
     def _n(self, client: int) -> int:
         return int(self.federation.deal.sizes[client])
 
-    def _for_each(self, request: NodeRequest, message: Message, work: OneClient) -> Message:
+    def _for_each(self, request: NodeRequest, work: OneClient) -> Finished:
         """Do what is requested for one client after the other; one that fails does not affect the others."""
         results: dict[int, ClientResult] = {}
         errors: list[str] = []
@@ -280,7 +353,29 @@ class Node:
                 results[client] = work(client, use, keep)
             except Exception as error:
                 errors.append(f"{client}: {one_line(f'{type(error).__name__}: {error}')}")
-        arrays = pack({name: t for result in results.values() for name, t in result.arrays.items()})
+        return results, errors
+
+    def reply(
+        self,
+        request: NodeRequest,
+        message: Message,
+        results: Mapping[int, ClientResult],
+        errors: list[str],
+        arrays: Tensors | None = None,
+    ) -> Message:
+        """Make the reply to a request.
+
+        Args:
+            request: The fields of the message.
+            message: The message.
+            results: What clients did.
+            errors: Why others did nothing.
+            arrays: What the node sends in place of what its clients send.
+
+        Returns:
+            The reply.
+        """
+        every = {name: t for result in results.values() for name, t in result.arrays.items()}
         reply = NodeReply(
             ticket=request.ticket,
             round=request.round,
@@ -294,4 +389,4 @@ class Node:
             training=self._training,
         )
         self._training = 0.0
-        return make_reply(message, reply, arrays)
+        return make_reply(message, reply, pack(every if arrays is None else arrays))

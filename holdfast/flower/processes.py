@@ -17,10 +17,17 @@ from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
 
+from holdfast.core.errors import HoldfastError
 from holdfast.flower import watchdog
 from holdfast.flower.watchdog import MARK, marked
 
 GRACE = 5.0  # seconds that a process has to end before it is killed
+
+
+def require_process_control() -> None:
+    """Raise an error on a system that cannot stop a process with all that it has started."""
+    if not hasattr(os, "killpg"):
+        raise HoldfastError("deploy local needs the processes of Linux or macOS: on Windows, run it in WSL")
 
 
 class Processes:
@@ -143,7 +150,7 @@ def _exists(pid: int) -> bool:
     except OSError:
         return False
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
     return True
 
 

@@ -8,9 +8,12 @@ from typing import Protocol
 
 from flwr.app import ArrayRecord, Message
 
-from holdfast.core.tensors import Tensors
+from holdfast.core.tensors import Tensors, unflatten
 from holdfast.flower.array_codec import Refused, Spec, unpack
 from holdfast.flower.messages import ARRAYS_RECORD, NodeReply, NodeRequest, arrays_of, one_line, read_message
+from holdfast.method.method import Method
+from holdfast.models.batchnorm import STATISTICS
+from holdfast.models.net import Net
 
 Check = Callable[[Tensors], None]
 Decode = Callable[[Tensors], Tensors]
@@ -61,15 +64,7 @@ def check_reply(
     Returns:
         The replies by client, and for the other clients why they have none.
     """
-    if message.metadata.src_node_id != node:
-        raise Refused("another node replied")
-    reply = read_message(NodeReply, message, {ARRAYS_RECORD})
-    if (reply.ticket, reply.round, reply.trip) != (request.ticket, request.round, request.trip):
-        raise Refused("it replies to another request")
-    if not len(reply.clients) == len(set(reply.clients)) == len(reply.n) == len(reply.K):
-        raise Refused("its lists differ in length")
-    if not set(reply.clients) <= set(request.clients):
-        raise Refused("it replies for clients that were not requested")
+    reply = read_header(node, request, message)
     arrays = arrays_of(message, ARRAYS_RECORD)
     if {name.partition("/")[0] for name in arrays} != {str(i) for i in reply.clients}:
         raise Refused("it sends arrays of other clients than it replies for")
@@ -84,6 +79,29 @@ def check_reply(
         except Refused as error:
             failed[i] = f"refused: {error}"
     return accepted, failed
+
+
+def read_header(node: int, request: NodeRequest, message: Message) -> NodeReply:
+    """Read the fields of a node's reply, and refuse those of another reply than the one that was requested.
+
+    Args:
+        node: The node that was asked.
+        request: What it was asked for.
+        message: Its reply.
+
+    Returns:
+        The fields.
+    """
+    if message.metadata.src_node_id != node:
+        raise Refused("another node replied")
+    reply = read_message(NodeReply, message, {ARRAYS_RECORD})
+    if (reply.ticket, reply.round, reply.trip) != (request.ticket, request.round, request.trip):
+        raise Refused("it replies to another request")
+    if not len(reply.clients) == len(set(reply.clients)) == len(reply.n) == len(reply.K):
+        raise Refused("its lists differ in length")
+    if not set(reply.clients) <= set(request.clients):
+        raise Refused("it replies for clients that were not requested")
+    return reply
 
 
 def check_counts(n: int, K: int, declared: int) -> None:
@@ -107,6 +125,22 @@ def decoded(tensors: Tensors, decode: Decode) -> Tensors:
         return decode(tensors)
     except ValueError as error:
         raise Refused(str(error)) from error
+
+
+def refuse_impossible(method: Method, net: Net, tensors: Tensors) -> None:
+    """Refuse a client's uploads that a part knows cannot be true.
+
+    Args:
+        method: The method.
+        net: The network.
+        tensors: What the client sends, by name.
+    """
+    uploads = unflatten({k.partition("/")[2]: t[None] for k, t in tensors.items() if k.startswith("uploads/")})
+    if STATISTICS in uploads and not bool(net.statistics.possible(uploads[STATISTICS]).all()):
+        raise Refused("its running statistics are not possible")
+    for part in method.parts:
+        if part.name in uploads and not bool(part.possible(uploads[part.name]).all()):
+            raise Refused(f"its upload to {part.name} is not possible")
 
 
 def reported_errors(request: NodeRequest, reply: NodeReply) -> dict[int, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import Named, param
+from holdfast.flower.secure_rules import check_secure
 from holdfast.method.config import Config
 
 MOST_WEIGHT = 0.5  # the largest share of a client in a mean, unless --max-weight says otherwise
@@ -33,6 +34,10 @@ class DeploymentSettings(Named):
     patience: float = param(120.0, "seconds to wait for the nodes at the start", above=0)
     owners: str | None = param(
         None, "node that a client must be on, as pairs CLIENT=NODE_ID; other clients may be on any node"
+    )
+    secure: bool = param(False, "secure aggregation: the server sees sums over at least two nodes alone")
+    secure_norm: float | None = param(
+        None, "with secure: norm of a client's update above which its node leaves it out", above=0
     )
 
     @classmethod
@@ -59,8 +64,11 @@ class DeploymentSettings(Named):
                     f"owners: there is no client {client} among {config.client_count}: number them from 0, or raise "
                     "--clients"
                 )
-        if config.personal:
-            raise HoldfastError("personal fine-tuning works only in simulation: leave out --personal")
+        if config.personal and not config.client_eval:
+            raise HoldfastError(
+                "over the network fine-tuned copies are scored on clients' own test samples: add --client-eval"
+            )
+        check_secure(config, self)
 
     def owner_of(self) -> dict[int, int]:
         """Return the id of the node that each client must be on, for the clients that must be on a certain node.

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from flwr.app import ArrayRecord
+from torch import Tensor
 
 from holdfast.core.tensors import Tensors
-from holdfast.data.federated_moments import ClientSums, combine
+from holdfast.data.federated_moments import ClientSums, combine, scale_of
 from holdfast.data.scales import INPUTS, TARGETS, Scales
 from holdfast.flower.array_codec import ArraySpec, Refused, Spec, pack, unpack_any
 
@@ -54,6 +55,29 @@ def combined_scales(replies: Iterable[Tensors], wanted: Sequence[str]) -> Scales
     for what in wanted:
         every = (ClientSums(*(row[f"{what}/{name}"][None] for name in ClientSums._fields)) for row in rows)
         found[what] = combine(every)
+    return Scales(*found.get(INPUTS, ((), ())), *found.get(TARGETS, ((), ())))
+
+
+def moment(sums: ClientSums, centre: Tensor | None) -> Tensor:
+    """Return the mean of one client's values, or of their squared differences to a centre.
+
+    Args:
+        sums: The sums of the client.
+        centre: The centre, if squares are wanted.
+
+    Returns:
+        The mean per channel or target, in float64.
+    """
+    n, shift, rest, squares = (t[0] for t in sums)
+    if centre is None:
+        return shift + rest / n
+    apart = shift - centre
+    return (squares + 2 * apart * rest + n * apart.square()) / n
+
+
+def scales_of_moments(mean: Tensors, square: Tensors) -> Scales:
+    """Return the scales that follow from the means of all clients and the mean squares around them."""
+    found = {what: scale_of(mean[what], square[what]) for what in mean}
     return Scales(*found.get(INPUTS, ((), ())), *found.get(TARGETS, ((), ())))
 
 

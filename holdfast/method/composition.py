@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from holdfast.core.errors import HoldfastError
 from holdfast.method.method import Method
-from holdfast.method.part import TOTAL, Part
+from holdfast.method.one_row import why_not_summed
+from holdfast.method.part import TOTAL, Part, parts
 
 DELTA = "delta"
 UPLOADING = ("end", "send", "survey")  # the hooks in which clients send something
@@ -42,6 +44,8 @@ class Composition:
         changes: The parts that change what is sent, in order.
         kept: What clients keep between rounds, by part.
         counts_all: The parts whose formulas divide by the number of all clients.
+        unsummed: Why secure aggregation refuses the sum; empty if it takes it.
+        uncounted: Why differential privacy cannot be added; empty if it can, or is there.
     """
 
     uploads: tuple[Upload, ...]
@@ -51,6 +55,8 @@ class Composition:
     changes: tuple[str, ...]
     kept: dict[str, str]
     counts_all: tuple[str, ...]
+    unsummed: str
+    uncounted: str
 
     @property
     def linear(self) -> bool:
@@ -70,7 +76,22 @@ def composition(method: Method) -> Composition:
         changes=tuple(p.name for p in method.filling("send")),
         kept={p.name: p.keeps for p in method.parts if keeps_state(p)},
         counts_all=tuple(p.name for p in method.parts if TOTAL in (p.linear or {}).values()),
+        unsummed=why_not_summed(method),
+        uncounted="" if private else why_not_counted(method),
     )
+
+
+def why_not_counted(method: Method) -> str:
+    """Return why no part can account for what a method reveals; empty if one can be added."""
+    reasons = []
+    for part in (cls() for cls in parts().values() if cls.private):
+        try:
+            method + part
+        except HoldfastError as error:
+            reasons.append(str(error))
+        else:
+            return ""
+    return "; ".join(reasons)
 
 
 def _uploads(method: Method) -> list[Upload]:
@@ -94,15 +115,14 @@ def sentences(found: Composition) -> dict[str, str]:
     readers, changes = ", ".join(found.readers), ", ".join(found.changes)
     told = {
         "single clients": (
-            "the server needs sums alone: single clients can be hidden from it (secure aggregation, dp)"
+            "the server needs sums alone: single clients can be hidden from it"
             if found.linear
-            else f"{readers} at the server looks at single clients: secure aggregation and dp refuse it"
+            else f"{readers} at the server looks at single clients"
         ),
-        "privacy": (
-            f"{found.private} bounds and accounts for everything above"
-            if found.private
-            else "nothing limits what these reveal about a client's data: add dp"
+        "secure aggregation": (
+            f"refuses it: {found.unsummed}" if found.unsummed else "takes it: holdfast deploy ... --secure"
         ),
+        "privacy": _privacy(found),
         "liars": (
             f"{found.robust} takes the place of every mean and total above"
             if found.robust
@@ -116,6 +136,13 @@ def sentences(found: Composition) -> dict[str, str]:
     )
     told["few clients in a round"] = participation(found)
     return told
+
+
+def _privacy(found: Composition) -> str:
+    if found.private:
+        return f"{found.private} bounds and accounts for everything above"
+    counted = f"dp refuses it: {found.uncounted}" if found.uncounted else "add dp to account for it"
+    return f"nothing limits what these reveal about a client's data; {counted}"
 
 
 def participation(found: Composition) -> str:

@@ -224,11 +224,9 @@ class Config(Named):
         0,
         "after the last round, epochs in which each client fine-tunes its own copy; 0: none",
         low=0,
-        roles=("extends", "simulation"),
+        roles=("extends",),
     )
-    personal_what: str = param(
-        "head", "what a client fine-tunes", choices=("head", "all"), roles=("extends", "simulation")
-    )
+    personal_what: str = param("head", "what a client fine-tunes", choices=("head", "all"), roles=("extends",))
     eval_every: int = param(1, "evaluate every N rounds, and after the last", low=1)
     drift: bool = param(False, "measure client drift in every evaluated round", roles=("extends",))
     track: str | None = param(
@@ -276,7 +274,7 @@ class Config(Named):
         roles=("place", "decided"),
     )
     device: str = param(
-        "auto", "device to compute on", choices=("auto", "cpu", "cuda", "cuda:N"), roles=("place", "node")
+        "auto", "device to compute on", choices=("auto", "cpu", "cuda", "cuda:N", "mps"), roles=("place", "node")
     )
     precision: str = param("fp32", "precision of local training", choices=("fp32", "tf32", "bf16", "fp64"))
     imports: str | None = param(
@@ -317,6 +315,8 @@ class Config(Named):
             raise HoldfastError("class_weights and pos_weight cannot be used together: set one of them")
         if self.client_test != FIELDS["client_test"].default and not self.client_eval:
             raise HoldfastError("client_test has no effect without client_eval: add --client-eval, or leave it out")
+        if self.device == "mps" and self.precision in ("fp64", "tf32"):
+            raise HoldfastError(f"device mps has no {self.precision}: leave precision out, or use the device cpu")
         if self.epochs is not None and self.steps is not None:
             raise HoldfastError("epochs and steps cannot be used together: set one of them")
         if read_schedule(self.lr_schedule) != ConstantRate() and self.lr_decay != 1:

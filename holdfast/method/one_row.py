@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.core.tensors import PerPart, Tensors
 from holdfast.method.method import Method
-from holdfast.method.part import MEAN, TOTAL, Round
+from holdfast.method.part import MEAN, TOTAL, Part, Round
 
 
 def as_one_row(method: Method, r: Round, uploads: PerPart) -> tuple[Round, PerPart]:
@@ -37,6 +37,22 @@ def as_one_row(method: Method, r: Round, uploads: PerPart) -> tuple[Round, PerPa
 
     one = {part: rows(part, tensors) for part, tensors in uploads.items()}
     return with_one_row(r, r.mean(r.deltas), len(r.deltas)), one
+
+
+def why_not_summed(method: Method) -> str:
+    """Return why a server that receives nothing but sums over clients cannot play a method; empty if it can.
+
+    >>> why_not_summed(Method.parse("scaffold")), why_not_summed(Method.parse("median"))
+    ('', 'median looks at single clients at the server')
+    """
+    for part in method.row_readers:
+        return f"{part.name} looks at single clients at the server"
+    for part in (p for hook in ("survey", "trips") for p in method.filling(hook)):
+        return f"{part.name} asks clients for more than their update"
+    for part in method.parts:
+        if type(part).encodes is not Part.encodes:
+            return f"{part.name} writes every update in a form that cannot be summed"
+    return ""
 
 
 def with_one_row(r: Round, delta: Tensor, size: float) -> Round:

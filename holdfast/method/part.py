@@ -221,7 +221,7 @@ class Round:
         """Return the weighted mean over the cohort, or the robust one where a part aggregates robustly."""
         if self.combine is not None:
             return self.combine(rows)
-        mean: Tensor = torch.tensordot(self.weights.to(rows.dtype), rows, dims=1)
+        mean: Tensor = torch.tensordot(self.weights.to(rows), rows, dims=1)
         return mean
 
     def total(self, rows: Tensor) -> Tensor:

@@ -68,7 +68,11 @@ class DP(Part):
     )
     noise: float | None = param(None, "noise multiplier z; none: found from --epsilon, else 1", low=0, search=LOWERING)
     quantile: float | None = param(
-        None, "share of clients that the clip adapts to; none: a fixed clip", above=0, below=1, search=(0.1, 0.9)
+        None,
+        "share of clients that the clip adapts to; none: a fixed clip",
+        above=0,
+        below=1,
+        search="whether the clip adapts is a choice, and the usual share is a half",
     )
     step: float = param(0.2, "how fast the clip adapts", above=0, search="the usual value serves")
     counts: float | None = param(

@@ -41,15 +41,16 @@ def by_client(study: Study) -> list[Chart]:
         note += f"; seed {study.seeds[0]}"
     if not all(f.clients for _, _, f in known):
         return [histogram(study, hue, entry, first)] if len(known) == 1 else []
-    names = [row.name for row in first.clients]
+    clients = [row for row in first.clients if row.score is not None]
+    names = [row.name for row in clients]
     if len(known) > 1:
         rows = [{row.name: row.score for row in f.clients} for _, _, f in known]
         values = [[row.get(name) for row in rows] for name in names]
         labels = [e.label for _, e, _ in known]
         return [HeatMap("clients", title, note, names, labels, values, "method", "client", percent=study.percent)]
-    kinds = {entry.label: [row.score for row in first.clients]}
-    if any(row.personal is not None for row in first.clients):
-        kinds["fine-tuned copy"] = [row.personal for row in first.clients]
+    kinds = {entry.label: [row.score for row in clients]}
+    if any(row.personal is not None for row in clients):
+        kinds["fine-tuned copy"] = [row.personal for row in clients]
     bars = [bar(study, label, values, hue + k) for k, (label, values) in enumerate(kinds.items())]
     return [BarChart("clients", title, note, names, bars, most=1.0 if study.percent else None)]
 

@@ -24,19 +24,31 @@ def spread_over_clients(study: Study) -> PageTable | None:
 
 
 def clients_by_name(study: Study) -> PageTable | None:
-    """Return the final score of every client, the worst first; None if the clients are not listed."""
+    """Return the final score of every client and of its fine-tuned copies, the worst first; None if the clients are
+    not listed."""
     known = [(e, f) for _, e, f in _scored(study) if f.clients]
     if not known:
         return None
-    text, (only, first) = score_text(study), known[0]
-    copies = len(known) == 1 and any(row.personal is not None for row in first.clients)
-    scores = [{row.name: row.score for row in f.clients} for _, f in known]
+    text, columns = score_text(study), list[tuple[str, dict[str, float | None]]]()
+    for e, f in known:
+        columns.append((e.label, {row.name: row.score for row in f.clients}))
+        if any(row.personal is not None for row in f.clients):
+            copy = "Fine-tuned copy" if len(known) == 1 else f"{e.label}, fine-tuned copy"
+            columns.append((copy, {row.name: row.personal for row in f.clients}))
     rows = []
-    for row in first.clients:
-        values = [found.get(row.name) for found in scores] + [row.personal] * copies
-        rows.append(PageRow(row.name, None, [], [plain(text.value(v)) for v in values] + [plain(str(row.samples))]))
-    head = [e.label for e, _ in known] if len(known) > 1 else [f"{only.label}"]
-    return PageTable([*head, *["Fine-tuned copy"] * copies, "Test samples"], rows, "Client")
+    for row in known[0][1].clients:
+        cells = [plain(text.value(found.get(row.name))) for _, found in columns]
+        rows.append(PageRow(row.name, None, [], [*cells, plain(str(row.samples))]))
+    return PageTable([*(label for label, _ in columns), "Test samples"], rows, "Client")
+
+
+def unscored(study: Study) -> str:
+    """Return the sentence about clients in the table whose score is a dash; empty if there are none."""
+    rows = [row for _, _, f in _scored(study) for row in f.clients]
+    if all(row.score is not None for row in rows):
+        return ""
+    spoken = study.goes_by.spoken
+    return f"A dash: {spoken} is not defined on the client's test samples. Such clients are not in the figures above."
 
 
 def _scored(study: Study) -> list[tuple[int, StudyEntry, ClientFigures]]:

@@ -82,6 +82,7 @@ def html(study: Study, image_folder: Path) -> str:
         sections=parts,
         over_clients=client_tables.spread_over_clients(study),
         by_client=client_tables.clients_by_name(study),
+        unscored=client_tables.unscored(study),
         few_clients=client_tables.OPEN,
         images={chart.key: data_uri(image_folder / f"{chart.key}.svg") for chart in charts},
         image_folder=image_folder.name,

@@ -58,7 +58,7 @@ def rounds(study: Study) -> list[str]:
 
 def setup(study: Study) -> dict[str, str]:
     """Return the rows of the table of settings: what all runs share, what is swept, and the seeds."""
-    rows = {name: str(value) for name, value in study.settings.items()}
+    rows = {name: str(value) for name, value in study.settings.items() if value is not None}
     rows |= {name: f"{setting_to_text(value)} (default)" for name, value in study.defaults.items()}
     rows |= {"metric": study.metric, "task": study.task}
     rows |= {name: f"{values_text(name, values)} (swept)" for name, values in study.sweep.items()}

@@ -105,6 +105,9 @@ def _lines(ax: Axes, chart: LineChart) -> None:
     if chart.floor is not None:
         ax.axhline(chart.floor.value, color=MUTED, ls=(0, (4, 3)), lw=1)
         ends.append((chart.floor.value, max(x for s in chart.series for x in s.x), chart.floor.name, MUTED))
+    if chart.percent:  # a band of deviations may go beyond what a percentage can be
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(low, -0.01), min(high, 1.01))
     low, high = ax.get_ylim()
     labels = ["\n".join(wrapped(label)) for _, _, label, _ in ends]
     gaps = [0.055 * (high - low) * (1 + label.count("\n")) for label in labels]

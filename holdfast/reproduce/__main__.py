@@ -1,4 +1,4 @@
-"""``python -m holdfast.reproduce``: the command where only torch and numpy are installed."""
+"""``python -m holdfast.reproduce``: the command where only torch, numpy and safetensors are installed."""
 
 from holdfast.core.plain_parser import run_plain
 from holdfast.reproduce.command import main

@@ -55,6 +55,12 @@ def gains(t: TableRecord, swapped: dict[str, str]) -> list[Gain]:
     return [gain(t, a, b) for a, b in named if {a, b} <= {*t.columns}]
 
 
+def control_gains(t: TableRecord) -> list[Gain]:
+    """Return how each control of a table compares with the first method that the claim tests, in the order of both."""
+    tested = next((g.better for g in gains(t, {})), None)
+    return [] if tested is None else [gain(t, name, tested) for name in t.controls]
+
+
 def gain(t: TableRecord, better: str, than: str) -> Gain:
     """Return the difference between two columns of a table."""
     pairs = [(t.column(row, better), t.column(row, than)) for row in t.rows]

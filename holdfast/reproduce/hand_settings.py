@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.core.errors import HoldfastError
-from holdfast.method.config import with_role
+from holdfast.method.config import RIVALS, with_role
 from holdfast.reproduce.cells import Cell, Setup, TableSelection, cells
-from holdfast.reproduce.readings import data_name
+from holdfast.reproduce.paper import Paper
+from holdfast.reproduce.readings import TERMS, data_name
 
 
 def refuse_mixed_rows(setup: Setup, selections: Sequence[TableSelection]) -> None:
@@ -30,6 +31,8 @@ def refuse_mixed_rows(setup: Setup, selections: Sequence[TableSelection]) -> Non
                 f"data={given['data']} is for rows of {data_name(given['data'])}, and the requested rows are of "
                 f"{', '.join(sorted(known))}: a row keeps its data set; request other rows, or leave it out"
             )
+    if alike(setup.paper, set(given)):
+        return
     said = ", ".join(f"{k}={v}" for k, v in given.items())
     for s in selections:
         whole = TableSelection.whole(s.table)
@@ -39,6 +42,14 @@ def refuse_mixed_rows(setup: Setup, selections: Sequence[TableSelection]) -> Non
                 f"{said} would make {pair[0]!r} and {pair[1]!r} of table {s.table.id} the same run: leave it out, or "
                 "write a reading (see docs/reproduce.md)"
             )
+
+
+def alike(paper: Paper, names: set[str]) -> bool:
+    """Tell whether no two cells of a table can differ in these settings, since nothing below the paper sets them."""
+    names = names.union(*(pair for pair in RIVALS if names & {*pair}))
+    layers = [layer for t in paper.table for layer in (t.set, *(r.set for r in t.row), *(c.set for c in t.columns))]
+    layers += [choice.set for choice in paper.choice]
+    return not names & {*TERMS} and not any(names & layer.keys() for layer in layers)
 
 
 def merged_pair(before: Sequence[Cell], after: Sequence[Cell]) -> tuple[str, str] | None:

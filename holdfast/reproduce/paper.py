@@ -12,6 +12,15 @@ SCALES = ("smoke", "small", "full")  # full is the paper's own setting
 PLAIN = "plain"  # the reading that makes no choice beyond the settings in the file
 
 
+def short_title(title: str) -> str:
+    """Return a paper's name: its title up to the colon.
+
+    >>> short_title("Toy: a paper for tests (2026)")
+    'Toy'
+    """
+    return title.partition(":")[0]
+
+
 @dataclass(frozen=True)
 class Choice:
     """One thing that a paper leaves open, decided in one way.

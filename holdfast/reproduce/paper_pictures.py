@@ -94,7 +94,7 @@ def draw(ax: Axes, t: TableRecord, rows: Sequence[tuple[str, Sequence[tuple[str,
     ax.grid(axis="x", color=GRID)
     ax.set_axisbelow(True)
     ax.set_xlabel(f"accuracy [{t.unit}]" if t.unit in ("%", "fraction") else f"{t.measure} [{t.unit}]")
-    ax.set_title(f"{t.paper}, table {t.table}, {t.reading.assumptions}", loc="left", fontsize=10, fontweight="bold")
+    ax.set_title(f"{t.name}, table {t.table}, read as “{t.reading.name}”", loc="left", fontsize=10, fontweight="bold")
     ax.plot([], [], "D", color=PRINTED, fillstyle="none", label="printed")
     ax.plot([], [], "o", color=OURS, label="ours, with the 95% interval over seeds")
 

@@ -38,7 +38,8 @@ def readings_text(tried: Sequence[TableRecord]) -> list[str]:
     tried = [t for t in tried if not t.reading.alone and ran(t)]
     if not tried:
         return ["No baseline was run."]
-    levels = {level.table.reading.name: level for level in baseline_levels(tried)}
+    smoke = tried[0].scale == "smoke"  # on other data: there is nothing to compare
+    levels = {} if smoke else {level.table.reading.name: level for level in baseline_levels(tried)}
     rows = []
     for t in tried:
         level = levels.get(t.reading.name)
@@ -136,3 +137,8 @@ def points(d: PairedDifference | None, unit: str) -> str:
     low, high = (None if v is None else v * factor for v in (d.low, d.high))
     interval = "" if low is None or high is None else f" [{low:+.2f}, {high:+.2f}]"
     return f"{d.mean * factor:+.2f}{interval} ({d.n} seed{'s' * (d.n > 1)})"
+
+
+def points_of(value: float, unit: str) -> str:
+    """Return a difference in points, with its sign."""
+    return f"{value * POINTS.get(unit, 1.0):+.2f}"

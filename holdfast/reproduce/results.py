@@ -17,10 +17,11 @@ from holdfast.reproduce.claims import RULE, same
 from holdfast.reproduce.markdown import headline, provenance_line, table_markdown, title
 from holdfast.reproduce.paper_file import shelf
 from holdfast.reproduce.paper_pictures import PICTURES, main_table, write_picture
+from holdfast.reproduce.plain_words import not_run, paragraph, summary
 from holdfast.reproduce.reading_tables import attribution_text, each_table, readings_text
 from holdfast.reproduce.store import read
 from holdfast.reproduce.table_schema import TableRecord
-from holdfast.reproduce.verdict_table import not_run, paragraph, summary, verdict_table
+from holdfast.reproduce.verdict_table import verdict_table
 
 HEAD = """# Results
 
@@ -58,7 +59,19 @@ def paper_parts(tables: Sequence[TableRecord]) -> list[str]:
             name = found.goal.reading.name
             parts += [f"### {t.paper}, table {t.table}: what the choices of “{name}” are worth"]
             parts += attribution_text(found)
-    return [*parts, *(table_section(t) for t in tables if not t.reading.alone)]
+    return [*parts, *details([t for t in tables if not t.reading.alone])]
+
+
+def details(tables: Sequence[TableRecord]) -> list[str]:
+    """Return a section for every table; one whose numbers another reading has as well is named and not repeated."""
+    parts: list[str] = []
+    shown: dict[tuple[object, ...], TableRecord] = {}
+    for t in sorted(tables, key=lambda t: (t.table, t.circumstances, len(t.reading.choices))):
+        runs = tuple((c.runs.folder, c.runs.measure) if c.runs else None for c in t.cells)
+        first = shown.setdefault((t.table, t.circumstances, *(runs if t.runs else (t.reading.name,))), t)
+        again = f"### {title(t)}\n\nThe rows that were run are the same as under “{first.reading.name}”."
+        parts.append(table_section(t) if first is t else again)
+    return parts
 
 
 def shared_note(tables: Sequence[TableRecord]) -> str:
@@ -85,9 +98,9 @@ def readme(text: str, tables: Sequence[TableRecord]) -> str:
 
 
 def stored(folder: Path) -> list[TableRecord]:
-    """Read every table in the folder's files, in the order of the papers and of the tables' names."""
+    """Read every table in the folder's files that was run or cannot be, in the order of the papers and of the names."""
     known = list(shelf())
-    tables = {t.key: t for file in sorted(folder.glob("*.json")) for t in read(file)}
+    tables = {t.key: t for file in sorted(folder.glob("*.json")) for t in read(file) if t.runs or t.why_not}
     return sorted(tables.values(), key=lambda t: (known.index(t.paper) if t.paper in known else 99, *t.key))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.comparison.study_schema import Spread
 from holdfast.data.loading import is_published
 from holdfast.method.config import FIELDS
-from holdfast.reproduce.paper import PLAIN
+from holdfast.reproduce.paper import PLAIN, short_title
 from holdfast.reproduce.readings import ALONE
 
 RAN = ("run", "diverged")  # the statuses of a cell with a number of ours, or with the reason why there is none
@@ -187,6 +187,11 @@ class TableRecord:
     rows: list[RowRecord]
     not_asked: int
     remark: str = ""
+
+    @property
+    def name(self) -> str:
+        """The paper's name, for people."""
+        return short_title(self.title)
 
     @property
     def cells(self) -> list[CellRecord]:

@@ -123,17 +123,21 @@ def _check_model(path: Path, found: Tensor, expected: Tensor) -> None:
 
 def _check_states(path: Path, found: PerPart, expected: PerPart, free_form: frozenset[str] = frozenset()) -> None:
     """Refuse states that are not those of the method; parts in ``free_form`` may keep whatever they like."""
-    remedy = "resume with the method it was started with"
     flat = flatten({part: tensors for part, tensors in found.items() if part not in free_form})
     known = flatten({part: tensors for part, tensors in expected.items() if part not in free_form})
     for name in sorted(flat.keys() - known.keys()):
-        raise HoldfastError(f"{path} holds the state {name}, which this run's method does not have: {remedy}")
+        raise HoldfastError(f"{path} holds the state {name}, which this run's method does not have: {_remedy(name)}")
     for name in sorted(known.keys() - flat.keys()):
-        raise HoldfastError(f"{path} lacks the state {name} of this run's method: {remedy}")
+        raise HoldfastError(f"{path} lacks the state {name} of this run's method: {_remedy(name)}")
     for name, t in flat.items():
         if t.shape != known[name].shape or t.dtype != known[name].dtype:
             shapes = [f"{list(s.shape)} ({s.dtype})" for s in (t, known[name])]
-            raise HoldfastError(f"{path} holds the state {name} of shape {shapes[0]}, not {shapes[1]}: {remedy}")
+            raise HoldfastError(f"{path} holds the state {name} of shape {shapes[0]}, not {shapes[1]}: {_remedy(name)}")
+
+
+def _remedy(name: str) -> str:
+    own = name.startswith(f"{COORDINATOR}/")
+    return "resume with --secure or without, as it was started" if own else "resume with the method it was started with"
 
 
 def _free_form(server: Server) -> frozenset[str]:

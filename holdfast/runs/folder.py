@@ -102,10 +102,11 @@ class RunFolder:
         from holdfast.runs.frozen_weights import frozen_checksum  # here, so that other commands start quickly
         from holdfast.runs.model_facts import facts_of, to_text
 
-        found: dict[str, Any] = {"classes": list(federation.strata_names)}
+        holders = holders if holders is not None and len(holders.deal.index) else None
+        found: dict[str, Any] = {"classes": list((holders or federation).strata_names)}
         if federation.clients <= LISTED and federation.on_demand is None:
             found |= {"names": list(federation.client_names)} if federation.client_names else {}
-            if holders is not None and len(holders.deal.index):
+            if holders is not None:
                 found["counts"] = holders.deal.counts(holders.strata, len(holders.strata_names)).tolist()
         write_atomically(self.path / SPLIT, json.dumps(found) + "\n")
         facts = replace(facts_of(federation, net.module), frozen=frozen_checksum(net))

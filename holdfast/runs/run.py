@@ -20,7 +20,6 @@ from holdfast.data.federation import Federation
 from holdfast.data.normalisation import FEDERATED, OFF
 from holdfast.data.scales import Scales, missing_scales, with_scales
 from holdfast.method.config import Config
-from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method, as_method
 from holdfast.method.part import Part
 from holdfast.metrics.metric import Metric
@@ -58,7 +57,6 @@ from holdfast.tasks.task_names import read_task
 from holdfast.training.client_scores import ClientScores, spread_of
 from holdfast.training.evaluation import Score, all_metrics, defined
 from holdfast.training.floor import floor
-from holdfast.training.personal import TUNED, personalise
 from holdfast.training.privacy import summary_of
 from holdfast.training.round import Evaluation, Trainer
 from holdfast.training.round_record import RoundRecord
@@ -220,9 +218,8 @@ def _play(trainer: Trainer, options: RunOptions, federation: Federation) -> Resu
     personal: dict[int, float] = {}
     if finished:
         summary |= _last_scores(trainer, federation, found)
-    if config.personal and finished and isinstance(trainer, Simulation):
-        tuning = with_flag_parts(TUNED[config.personal_what], config).with_optimiser_of(trainer.method)
-        copies = personalise(trainer, tuning)
+    if config.personal and finished:
+        copies = trainer.personal_scores()
         summary, personal = summary | copies.figures, copies.by_client
     table = None
     if found is not None and found.clients is not None:

@@ -12,12 +12,16 @@ from rich.console import Console
 from holdfast.core.notebook import CellOutput, in_notebook
 from holdfast.core.shell_words import quoted
 from holdfast.core.terminal_text import say, say_command
+from holdfast.runs.client_table import ClientTable
 from holdfast.runs.explosion import explanation, exploded, loss_of_guessing
 from holdfast.runs.history import read_history
 from holdfast.runs.live_line import LiveLine
 from holdfast.runs.run_files import HISTORY
+from holdfast.training.client_scores import WORST
 from holdfast.training.round import Trainer
 from holdfast.training.round_record import RoundRecord
+
+NAMED = 3  # the most clients that a line names
 
 
 class RunProgress:
@@ -137,18 +141,42 @@ def privacy(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def over_clients(summary: Mapping[str, Any]) -> list[str]:
-    """Return the lines about clients' own test samples at the end of a run, if there are any."""
-    models = {"client_scores": "on the clients' own test samples", "personal_client_scores": "after fine-tuning there"}
-    lines = []
-    for kind, what in models.items():
+def over_clients(summary: Mapping[str, Any], table: ClientTable | None) -> list[str]:
+    """Return the lines about clients' own test samples at the end of a run, if there are any.
+
+    Args:
+        summary: The summary of the run.
+        table: The score of every client, of which the worst are named if they are few.
+
+    Returns:
+        A line for the model of the run, and one for the clients' fine-tuned copies.
+    """
+    lines, rows = [], table.rows if table else []
+    models = {
+        "client_scores": ("on the clients' own test samples", {row.name: row.score for row in rows}),
+        "personal_client_scores": ("after fine-tuning there", {row.name: row.personal for row in rows}),
+    }
+    for kind, (what, scores) in models.items():
         s = summary.get(kind) or {}
         if s.get("mean") is not None and s.get("variance") is not None:
+            worst = worst_of({name: v for name, v in scores.items() if v is not None}, s["worst_tenth"] < s["mean"])
+            named = f" ({', '.join(worst)})" if 0 < len(worst) <= NAMED and s["worst_tenth"] != s["mean"] else ""
             lines.append(
-                f"{what}: {summary['metric']} {s['mean']:.4f} on average, worst tenth {s['worst_tenth']:.4f}, standard "
-                f"deviation {math.sqrt(s['variance']):.4f} over {s['scored']} clients"
+                f"{what}: {summary['metric']} {s['mean']:.4f} on average, worst tenth {s['worst_tenth']:.4f}{named}, "
+                f"standard deviation {math.sqrt(s['variance']):.4f} over {s['scored']} client{'s' * (s['scored'] != 1)}"
             )
     return lines
+
+
+def worst_of(scores: Mapping[str, float], higher_is_better: bool) -> list[str]:
+    """Return the names of the worst tenth of the clients, rounded up.
+
+    >>> worst_of({"Ulm": 0.9, "Bonn": 0.7}, True)
+    ['Bonn']
+    """
+    order = sorted(scores, key=scores.__getitem__, reverse=not higher_is_better)
+    names = order[: -(-len(order) // WORST)]
+    return [f"client {name}" if name.isdigit() else name for name in names]
 
 
 def say_where(console: Console, out: Path | str) -> None:

@@ -9,6 +9,8 @@ from torch import Tensor
 from holdfast.tasks.classification import Classification
 from holdfast.tasks.task import Task
 
+CROSS_ENTROPY = Classification.loss
+
 
 def loss_and_slope(
     task: Task, outputs: Tensor, y: Tensor, weight: Tensor | None, share: Tensor
@@ -27,7 +29,7 @@ def loss_and_slope(
     Returns:
         The losses, [n], and the gradient, [n, outputs].
     """
-    if type(task).loss is Classification.loss:  # not that of a user's task that derives from it
+    if type(task).loss is CROSS_ENTROPY:  # not that of a user's task that derives from it
         return _cross_entropy(outputs, y, weight, share)
     leaf = outputs.detach().requires_grad_()
     with torch.enable_grad():
@@ -37,10 +39,9 @@ def loss_and_slope(
 
 
 def _cross_entropy(outputs: Tensor, y: Tensor, weight: Tensor | None, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cross-entropy and its slope, which is ``softmax - onehot``."""
+    """Return the cross-entropy and its slope, ``softmax - onehot``, by the operations that autograd would call."""
     logs = F.log_softmax(outputs, 1)
     losses = F.nll_loss(logs, y, weight, reduction="none")
-    slope = logs.exp_()
-    at = y[:, None]
-    slope.scatter_add_(1, at, slope.new_full((1, 1), -1.0).expand(at.shape))
-    return losses, slope.mul_((share if weight is None else share * weight[y])[:, None])
+    share = share if weight is None else share * weight[y]
+    slope = torch.zeros_like(logs).scatter_(1, y[:, None], -share[:, None])
+    return losses, torch.ops.aten._log_softmax_backward_data(slope, logs, 1, logs.dtype)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.tensors import double
 from holdfast.tasks.task import LABELS, Judged, Task
 
 SHOWN = 20  # combinations of labels that are groups of their own; the rarer ones share a group
@@ -31,7 +32,7 @@ class Multilabel(Task):
         return losses.mean(1)
 
     def judge(self, outputs: Tensor, y: Tensor) -> Judged:
-        return Judged(y, self.loss(outputs, y), outputs, ((outputs > 0) == (y > 0)).double().mean(1))
+        return Judged(y, self.loss(outputs, y), outputs, double((outputs > 0) == (y > 0)).mean(1))
 
     def constant(self, y: Tensor, outputs: int) -> Tensor:
         positives = y.double().sum(0)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.params import param
+from holdfast.core.tensors import double
 from holdfast.tasks.task import NUMBERS, Judged, Task, finite
 
 GROUPS = 10  # quantiles by which splits deal samples, if each has as many samples
@@ -45,8 +46,9 @@ class Regression(Task):
     def in_units(self, values: Tensor) -> Tensor:
         if not self.mean:
             return values
-        mean, std = (torch.tensor(v, dtype=torch.float64, device=values.device) for v in (self.mean, self.std))
-        return values.double() * std + mean
+        exact = double(values)
+        mean, std = (torch.tensor(v, dtype=torch.float64, device=exact.device) for v in (self.mean, self.std))
+        return exact * std + mean
 
     def constant(self, y: Tensor, outputs: int) -> Tensor:
         return y.double().mean(0)
@@ -97,5 +99,6 @@ class Regression(Task):
     def scaled(self, y: Tensor) -> Tensor:
         if not self.mean:
             return y
-        mean, std = (torch.tensor(v, dtype=torch.float64, device=y.device) for v in (self.mean, self.std))
-        return ((y.double() - mean) / std).to(y.dtype)
+        exact = double(y)
+        mean, std = (torch.tensor(v, dtype=torch.float64, device=exact.device) for v in (self.mean, self.std))
+        return ((exact - mean) / std).to(y)

@@ -8,30 +8,37 @@ sees the classes in these shares; its score is the test accuracy weighted by the
 
     score_i = sum_c n_ic / n_i * accuracy_c
 
-Classes without test samples are left out of the shares. Nothing is sent but the served model, which clients get anyway.
+Classes without test samples are left out of the shares. Over the network each node tunes the copies of its own clients
+and scores them on the clients' own test samples; the server sends the served model and gets scores back.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.core.tensors import PerPart
+from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.federation import Federation
 from holdfast.engines.choose import build
-from holdfast.engines.cohort import Cohort
-from holdfast.engines.local_training import LocalTraining
+from holdfast.engines.cohort import Cohort, CohortUpdate
+from holdfast.engines.local_training import Broadcast, LocalTraining
+from holdfast.method.config import Config
+from holdfast.method.flag_parts import with_flag_parts
 from holdfast.method.method import Method
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
 from holdfast.parts.only_head import OnlyHead
-from holdfast.training.client_scores import score_clients
+from holdfast.training.client_scores import ClientScores, score_clients
 from holdfast.training.evaluation import evaluate
-from holdfast.training.simulation import Simulation, own_model
+
+if TYPE_CHECKING:
+    from holdfast.training.round import Trainer
+    from holdfast.training.simulation import Simulation
 
 AT_ONCE = 16  # clients whose copies are in memory at the same time
 TUNED = {"head": Method((OnlyHead(),)), "all": Method()}  # by the setting personal_what
@@ -51,6 +58,18 @@ class PersonalScores:
     by_client: dict[int, float]
 
 
+def tuning(config: Config, method: Method) -> Method:
+    """Return the method that tunes the copies of a run: plain training with the run's flags and its optimiser."""
+    return with_flag_parts(TUNED[config.personal_what], config).with_optimiser_of(method)
+
+
+def after_the_run(trainer: Trainer) -> Broadcast:
+    """Return what copies start from: the served model in a round after the last one, at the last one's rate."""
+    last = trainer.broadcast(trainer.config.rounds, {})
+    after = torch.tensor(trainer.config.rounds + 1, device=trainer.net.device)
+    return last._replace(w0=trainer.server.served(), round=after)
+
+
 def personalise(simulation: Simulation, method: Method, limit: int | None = None) -> PersonalScores:
     """Fine-tune a copy of the served model at every client, and score the copies.
 
@@ -64,26 +83,21 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
     Returns:
         The scores. A copy that is not finite has the worst score there is.
     """
-    config, fed, net = simulation.config, simulation.federation, simulation.net
-    served, t, epochs = simulation.server.served(), config.rounds + 1, config.personal
-    engine = build(
-        simulation.engine_name, LocalTraining(net, method, fed, config.seed, epochs), config.slice, simulation.workers
-    )
-    last = simulation.broadcast(config.rounds, {})
-    broadcast = last._replace(w0=served, round=torch.tensor(t, device=net.device))
+    fed, net, broadcast = simulation.federation, simulation.net, after_the_run(simulation)
+    served, train = broadcast.w0, CopyTraining(simulation, method)
     before, after, mixes = [], [], []
     by_client: dict[int, float] = {}
     clients, classes = simulation.occupied[:limit], fed.data.task.has_classes
     for ids in np.array_split(clients, -(-len(clients) // AT_ONCE)):
-        info = simulation.with_epochs(simulation.client_info(ids), epochs)
         kept = kept_layers(simulation, ids, served)
-        update = engine.train(broadcast, Cohort(info, kept, simulation.plan(info, t, 0, epochs)))
+        update = train(broadcast, ids, kept)
         for row, delta in enumerate(update.deltas):
             copy = own_copy(net, served + delta, update.uploads | update.states, row)
-            by_client |= on_own_samples(copy, simulation, int(ids[row]))
+            found = on_own_samples(copy, simulation, int(ids[row]))
+            by_client |= dict(zip(found.ids, found.values[simulation.metric.name], strict=True))
             after += [by_class(*copy, fed)] if classes else []
             before += [by_class(*own_copy(net, served, kept, row), fed)] if kept and classes else []
-        mixes.append(info.counts.cpu())
+        mixes.append(simulation.client_info(ids).counts.cpu())
     if not classes:
         return PersonalScores({}, by_client)
     counts = torch.cat(mixes)
@@ -97,15 +111,56 @@ def personalise(simulation: Simulation, method: Method, limit: int | None = None
     return PersonalScores(figures, by_client)
 
 
-def on_own_samples(copy: tuple[Net, Tensor], simulation: Simulation, client: int) -> dict[int, float]:
-    """Return the score of a client's copy on its own test samples, by the client; empty if it has none."""
+class CopyTraining:
+    """Trains clients' copies like a round after the last one, by the engine of the run."""
+
+    def __init__(self, simulation: Simulation, method: Method) -> None:
+        """Build the engine.
+
+        Args:
+            simulation: The clients; ``config.personal`` is the number of epochs.
+            method: The method that tunes the copies.
+        """
+        config = simulation.config
+        self.simulation, self.epochs = simulation, config.personal
+        training = LocalTraining(simulation.net, method, simulation.federation, config.seed, self.epochs)
+        self.engine = build(simulation.engine_name, training, config.slice, simulation.workers)
+
+    def __call__(self, broadcast: Broadcast, ids: np.ndarray, kept: PerPart) -> CohortUpdate:
+        """Train the copies of some clients, which start with the layers that they keep."""
+        info = self.simulation.with_epochs(self.simulation.client_info(ids), self.epochs)
+        batches = self.simulation.plan(info, int(broadcast.round), 0, self.epochs)
+        return self.engine.train(broadcast, Cohort(info, kept, batches))
+
+
+def score_copy(simulation: Simulation, train: CopyTraining, broadcast: Broadcast, client: int) -> ClientScores:
+    """Fine-tune the copy of one client and score it on the client's own test samples.
+
+    Args:
+        simulation: Holds the client's samples.
+        train: Trains copies.
+        broadcast: The served model.
+        client: The client.
+
+    Returns:
+        The score by the metric of the run; none if the client has no test samples.
+    """
+    ids, net = np.array([client]), simulation.net
+    kept = kept_layers(simulation, ids, broadcast.w0)
+    update = train(broadcast, ids, kept)
+    copy = own_copy(net, broadcast.w0 + update.deltas[0], update.uploads | update.states, 0)
+    return on_own_samples(copy, simulation, client)
+
+
+def on_own_samples(copy: tuple[Net, Tensor], simulation: Simulation, client: int) -> ClientScores:
+    """Return the score of a client's copy on its own test samples; none if it has no test samples."""
     held, metric = simulation.federation.client_test, simulation.metric
     if held is None or not held.sizes[client]:
-        return {}
+        return ClientScores((), (), (), {metric.name: ()})
     if not bool(torch.isfinite(copy[1]).all()):
-        return {client: (0.0 if metric.percent else -math.inf) if metric.higher_is_better else math.inf}
-    found = score_clients(*copy, simulation.federation, held.only([client]), [metric])
-    return {client: found.values[metric.name][0]}
+        worst = (0.0 if metric.percent else -math.inf) if metric.higher_is_better else math.inf
+        return ClientScores((client,), (int(held.sizes[client]),), (0,), {metric.name: (worst,)})
+    return score_clients(*copy, simulation.federation, held.only([client]), [metric])
 
 
 def kept_layers(simulation: Simulation, ids: np.ndarray, w: Tensor) -> PerPart:
@@ -131,6 +186,21 @@ def own_copy(net: Net, w: Tensor, kept: PerPart, row: int) -> tuple[Net, Tensor]
         return net, w
     state = {name: rows[row] for name, rows in kept[STATISTICS].items()}
     return own_model(net, w, {"own": w[net.kept], **state})
+
+
+def own_model(net: Net, served: Tensor, state: Tensors) -> tuple[Net, Tensor]:
+    """Return a client's own model: the served one with the BatchNorm layers that the client keeps.
+
+    Args:
+        net: The network.
+        served: The served model.
+        state: What the client keeps.
+
+    Returns:
+        The network with the client's running statistics, and the client's vector.
+    """
+    stats = {name: state[name] for name in net.stats}
+    return net.with_stats(stats), torch.scatter(served, 0, net.kept, state["own"])
 
 
 def by_class(net: Net, w: Tensor, federation: Federation) -> Tensor:

@@ -36,6 +36,7 @@ from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
 from holdfast.training.evaluation import AT_ONCE, Score, mean_score, score, usual_metrics
+from holdfast.training.personal import PersonalScores
 from holdfast.training.privacy import accountant
 from holdfast.training.round_record import RoundRecord
 from holdfast.training.sample_pass import SamplePass
@@ -170,6 +171,10 @@ class Trainer(ABC):
 
         That is the served model, or the client's own where BatchNorm layers stay at the clients.
         """
+
+    @abstractmethod
+    def personal_scores(self) -> PersonalScores:
+        """Let every client fine-tune its own copy of the served model, and score the copies."""
 
     def judge(self) -> Evaluation:
         """Score the served model on everything that a run evaluates it on."""

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from holdfast.core.tensors import PerPart, Tensors
+from holdfast.core.tensors import PerPart, Tensors, double
 from holdfast.method.method import Method
 from holdfast.method.part import Round
 from holdfast.models.batchnorm import STATISTICS
@@ -40,11 +40,11 @@ class Server:
     def weights(self, n: Tensor) -> Tensor:
         """Return the weight of each client of a cohort in the mean, from their numbers of samples."""
         weights = self.counted(n)
-        return capped(weights / weights.sum(), self.max_weight).to(self.w.dtype)
+        return capped(weights / weights.sum(), self.max_weight).to(self.w)
 
     def counted(self, n: Tensor) -> Tensor:
         """Return how much each client counts in the mean, before the weights are made to sum to one."""
-        return torch.ones_like(n, dtype=torch.float64) if self.method.uniform else n.to(torch.float64)
+        return double(torch.ones_like(n) if self.method.uniform else n)
 
     def admit(self, r: Round, uploads: PerPart) -> tuple[Round, PerPart]:
         """Let parts decide what of a cohort counts; means are then those of the robust part, if there is one."""
@@ -137,5 +137,5 @@ def mean_statistics(old: Tensors, rows: Tensors, r: Round) -> Tensors:
         The new statistics.
     """
     change = r.mean(rows["running"] - old["running"])
-    counted = r.mean((rows["batches"] - old["batches"]).double())
-    return {"running": old["running"] + change, "batches": old["batches"] + counted.round().long()}
+    counted = r.mean(double(rows["batches"] - old["batches"])).round().to(old["batches"])
+    return {"running": old["running"] + change, "batches": old["batches"] + counted}

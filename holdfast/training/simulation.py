@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.attacks.attack import read_attack
 from holdfast.core.errors import HoldfastError
-from holdfast.core.tensors import PerPart, Tensors
+from holdfast.core.tensors import PerPart
 from holdfast.data.client_maker import CohortSamples
 from holdfast.data.deal import CohortDeal, Deal
 from holdfast.data.federation import Federation
@@ -33,6 +33,7 @@ from holdfast.training.client_scores import ClientScores, joined, score_clients
 from holdfast.training.client_states import ClientStates
 from holdfast.training.evaluation import Score, evaluate, on_mix
 from holdfast.training.local_epochs import draw_epochs
+from holdfast.training.personal import PersonalScores, own_model, personalise, tuning
 from holdfast.training.prefetch import Prefetcher
 from holdfast.training.privacy import accountant
 from holdfast.training.round import Trainer
@@ -224,6 +225,9 @@ class Simulation(Trainer):
         """Score the model of one client on its samples among those that are held out."""
         return score_clients(*self.client_model(client, served), self.federation, held.only([client]), self.metrics)
 
+    def personal_scores(self) -> PersonalScores:
+        return personalise(self, tuning(self.config, self.method))
+
     def class_counts(self, ids: Tensor) -> Tensor:
         return self.client_info(ids.cpu().numpy()).counts
 
@@ -309,21 +313,6 @@ class Simulation(Trainer):
             epochs=(info.K // info.S).tolist() if epochs is None else epochs,
             steps=c.steps if epochs is None else None,
         )  # fmt: skip
-
-
-def own_model(net: Net, served: Tensor, state: Tensors) -> tuple[Net, Tensor]:
-    """Return a client's own model: the served one with the BatchNorm layers that the client keeps.
-
-    Args:
-        net: The network.
-        served: The served model.
-        state: What the client keeps.
-
-    Returns:
-        The network with the client's running statistics, and the client's vector.
-    """
-    stats = {name: state[name] for name in net.stats}
-    return net.with_stats(stats), torch.scatter(served, 0, net.kept, state["own"])
 
 
 def epoch_steps(

@@ -126,7 +126,7 @@ def test_a_name_like_no_other_lists_all():
         (("fedavg", "--public", "1"), "public must be a number in [0, 1) or test, not 1.0"),
         (("fedavg", "--slice", "0"), "slice must be a whole number of at least 1, not 0"),
         (("fedavg", "--engine", "fast"), "engine must be one of auto, loop, vector, flower, not fast"),
-        (("fedavg", "--device", "tpu"), "device must be one of auto, cpu, cuda, cuda:N, not tpu"),
+        (("fedavg", "--device", "tpu"), "device must be one of auto, cpu, cuda, cuda:N, mps, not tpu"),
         (("fedavg", "--precision", "fp16"), "precision must be one of fp32, tf32, bf16, fp64, not fp16"),
         (("fedavg", "--head", "neck"), "the model has no linear layer 'neck' to be its head; use head"),
         (("fedavg", "--model", "mlp(0)"), "mlp: width must be a whole number of at least 1, not 0"),

@@ -62,7 +62,7 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, many: int, ask
 
 @pytest.mark.parametrize("name", ["cuda:", "cuda:-1", "cuda:01", "cuda:N", "cuda:1:2", "cpu:0", "gpu"])
 def test_names_that_are_none(name: str) -> None:
-    with raises_exactly(f"device must be one of auto, cpu, cuda, cuda:N, not {show(name)}"):
+    with raises_exactly(f"device must be one of auto, cpu, cuda, cuda:N, mps, not {show(name)}"):
         Config(device=name)
 
 

@@ -127,7 +127,11 @@ def test_a_file_is_no_name_of_a_data_set(file: str, remedy: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (["0,5", "1,2"] * 6, "column 'y' has numbers with a decimal comma, such as '0,5': write them with a point"),
+        (
+            ["0,5", "1,2"] * 6,
+            "column 'y' has numbers with a comma, such as '0,5': write decimals with a point, and thousands without a "
+            "comma",
+        ),
         (["2020-01-01", "2020-02-01"] * 6, f"column 'y' holds dates, expected numbers, booleans or texts{DATES}"),
         (
             [*map(str, range(10)), "unknown", "3"],
@@ -149,6 +153,15 @@ def test_a_class_that_may_stand_for_a_missing_label_is_named(caplog: pytest.LogC
     caplog.clear()
     assert from_dataframe(frame(y=["mild", "severe", "none"] * 4), "y").classes == ("mild", "none", "severe")
     assert not caplog.messages
+
+
+def test_texts_that_differ_in_capitals_alone_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    table = frame(y=["yes", "no", "Yes"] * 4, sex=["f", "m", "F"] * 4, home=["Ulm", "Bonn", "ulm"] * 4)
+    assert from_dataframe(table, "y", client="home").classes == ("Yes", "no", "yes")
+    assert caplog.messages == [
+        f"the frame: column {pair}, which count as different: correct them if they are the same"
+        for pair in ("'y' has both 'Yes' and 'yes'", "'sex' has both 'F' and 'f'", "'home' has both 'Ulm' and 'ulm'")
+    ]
 
 
 def test_one_class_is_written_as_one() -> None:

@@ -273,6 +273,7 @@ NAMELESS = "x.csv: column 0 has no name: name it, or delete it; pandas writes an
 EXPECTED = ", expected 2 as in the first line: correct it, and quote cells that contain the separator"
 SINGLE = ", expected numbers of single precision: correct it"
 DATES = ", expected numbers, booleans or texts: turn it into a number, such as days since some day, or name it in drop"
+COMMA = ": write decimals with a point, and thousands without a comma"
 MANY = "".join(f"{i * i},{i}\n" for i in range(101))
 
 
@@ -327,7 +328,21 @@ MANY = "".join(f"{i * i},{i}\n" for i in range(101))
         ),
         (
             'a,y\n"1,5",b\n"2,5",b\n3,b\n',
-            "x.csv: column 'a' has numbers with a decimal comma, such as '1,5': write them with a point",
+            f"x.csv: column 'a' has numbers with a comma, such as '1,5'{COMMA}",
+        ),
+        (
+            'a,y\n"1,000",b\n"12,500.75",b\n3,b\n',
+            f"x.csv: column 'a' has numbers with a comma, such as '1,000'{COMMA}",
+        ),
+        (
+            "a,y\n" + "".join(f"{i / 2} mg,b\n{i},c\n" for i in range(11)),
+            "x.csv: column 'a' has numbers with a unit, such as '0.0 mg': write the numbers alone, or name the column "
+            "in categorical",
+        ),
+        (
+            "a,y\n" + "".join(f"1,{i}%\n2,{i}%\n" for i in range(11)),
+            "x.csv: column 'y' has numbers with a unit, such as '0%': write the numbers alone, or set "
+            'task="classification"',
         ),
         (
             "a,y\n1,b\n2,b\nunknown,b\n",

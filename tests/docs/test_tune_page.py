@@ -14,7 +14,7 @@ from holdfast.tuning.halving import Halving, rungs_of
 from holdfast.tuning.importance import LEAST
 from holdfast.tuning.sampling import BATCH, STARTUP
 from holdfast.tuning.search_axis import EDGE
-from holdfast.tuning.tune_plan import FACTOR, TRIALS, VALIDATION
+from holdfast.tuning.tune_plan import FACTOR, HELD_OUT, TRIALS
 
 PAGE = (ROOT / "docs" / "tune.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -43,6 +43,6 @@ def test_the_figures_are_those_of_the_code():
     usual = Halving(TRIALS, rungs_of(30, FACTOR, 1), FACTOR)
     assert (usual.entrants, usual.rungs, usual.rounds) == ([27, 9, 3], (4, 10, 30), 222)
     assert usual.rounds // 30 == 7
-    assert (STARTUP, BATCH, LEAST, EDGE, VALIDATION) == (10, 4, 8, 0.05, 0.1)
+    assert (STARTUP, BATCH, LEAST, EDGE, HELD_OUT["tune"]) == (10, 4, 8, 0.05, 0.1)
     for text in ("--trials 27", "takes 222 rounds", "nine random", "batches of four", "fewer than eight", "within 5 %"):
         assert text in PAGE

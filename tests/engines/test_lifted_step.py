@@ -11,14 +11,20 @@ from torch import Tensor
 
 from helpers.toys import mlp, ragged, train
 from holdfast import Client, Method, Part, Tensors
-from holdfast.engines import thread_groups
+from holdfast.engines import lifted_step, thread_groups
 from holdfast.engines.lifted_step import NotVectorAlgebra, VectorAlgebra
 from holdfast.engines.vector import Vector
+from holdfast.method import hook_checks
 from holdfast.method.config import Config
 from holdfast.runs.setup import prepare_simulation
 from holdfast.testing.laws import assert_agree
 
-OURS = "holdfast.parts.toys"  # parts of users always run under vmap, where their hooks are checked
+
+@pytest.fixture(autouse=True)
+def _toys_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take toys for parts of the library: those of users always run under vmap, where their hooks are checked."""
+    for room in (lifted_step, hook_checks):
+        monkeypatch.setattr(room, "is_library", lambda part: not isinstance(part, Users))
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,6 @@ class Sorting(Part):
     """Moves along the sorted gradient, which is no vector algebra."""
 
     name = "toy-sorting"
-    __module__ = OURS
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
         return torch.sort(g).values, {}
@@ -48,7 +53,6 @@ class Later(Part):
     """Scales in the first round, and flips the gradient in later ones."""
 
     name = "toy-later"
-    __module__ = OURS
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
         return 0.5 * g if int(c.round) == 1 else g.flip(0), {}
@@ -59,7 +63,6 @@ class Counting(Part):
     """Counts steps, in numbers and in vectors, and uses lengths and sums of vectors."""
 
     name = "toy-counting"
-    __module__ = OURS
 
     def begin(self, c: Client) -> Tensors:
         return {"number": torch.zeros_like(c.lr), "vector": c.zeros()}

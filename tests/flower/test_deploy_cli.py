@@ -113,7 +113,7 @@ def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
 
 
 def test_settings_that_an_app_does_not_have():
-    assert set(with_role("simulation")) == {"engine", "personal", "personal_what", "attack"}
+    assert set(with_role("simulation")) == {"engine", "attack"}
     assert set(with_role("named data")) == {"split", "data_dir", "public", "validation_from"}
     assert set(with_role("node")) == {"data_dir", "device"}
 
@@ -133,6 +133,11 @@ ONLY_NAMED = "is only for a data set by name, and with --data own each node has 
         (
             ["--method", "fedavg", "--data", "own"],
             "deploy init needs --classes N; see: holdfast deploy init --help",
+        ),
+        (
+            ["--method", "median", *OWN, "--secure", "--cohort", 3],
+            "--secure: median looks at single clients at the server, and secure aggregation shows it sums alone: leave "
+            "one of them out",
         ),
         (["--method", "fedavg", *OWN, "--split", "iid"], f"--split {ONLY_NAMED}"),
         (["--method", "fedavg", *OWN, "--data-dir", "x"], f"--data-dir {ONLY_NAMED}"),
@@ -231,7 +236,10 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
             "3 nodes are more than the 2 clients, and every node needs one: lower --nodes, or raise --clients",
         ),
         (["fedavg", "--on-failure", "shrug"], "deploy: on_failure must be one of continue, retry, not shrug"),
-        (["fedavg", "--personal", "2"], "personal fine-tuning works only in simulation: leave out --personal"),
+        (
+            ["fedavg", "--personal", "2"],
+            "over the network fine-tuned copies are scored on clients' own test samples: add --client-eval",
+        ),
         (["fnr"], "fnr needs public data: hold some out with --public 0.05 or federate(..., public=0.05)"),
         (
             ["fedavg", "--owners", "0=x"],
@@ -242,6 +250,67 @@ def test_keys_are_made_for_the_host_and_kept_secret(tmp_path):
             ["fedavg", "--owners", "3=1"],
             "owners: there is no client 3 among 3: number them from 0, or raise --clients",
         ),
+        (
+            ["fedavg", "--secure"],
+            "--secure needs clients of 3 nodes in every round, and a cohort of 2 may be on two: use --cohort 3",
+        ),
+        (
+            ["fedavg", "--secure", "--clients", "7", "--cohort", "5"],
+            "--secure needs clients of 3 nodes in every round, and a cohort of 5 may be on two: use --cohort 6",
+        ),
+        (["fedavg", "--secure", "--nodes", "2"], "--secure needs 3 nodes, not 2: raise --nodes"),
+        (
+            ["scaffold+median", "--secure", "--cohort", "3"],
+            "--secure: median looks at single clients at the server, and secure aggregation shows it sums alone: leave "
+            "one of them out",
+        ),
+        (
+            ["fnr", "--secure", "--cohort", "3", "--public", "0.1"],
+            "--secure: fnr looks at single clients at the server, and secure aggregation shows it sums alone: leave "
+            "one of them out",
+        ),
+        (
+            ["feddf", "--secure", "--cohort", "3", "--public", "0.1"],
+            "--secure: feddf looks at single clients at the server, and secure aggregation shows it sums alone: leave "
+            "one of them out",
+        ),
+        (
+            ["fedagg(mode=fixed_point)", "--secure", "--cohort", "3"],
+            "--secure: fedagg looks at single clients at the server, and secure aggregation shows it sums alone: leave "
+            "one of them out",
+        ),
+        (
+            ["topk(0.1)", "--secure", "--cohort", "3"],
+            "--secure: topk writes every update in a form that cannot be summed, and secure aggregation shows it sums "
+            "alone: leave one of them out",
+        ),
+        (
+            ["fedavg", "--secure", "--cohort", "3", "--client-eval", "--client-test", "0.2"],
+            "--secure: scores by client show single clients: leave out --client-eval",
+        ),
+        (
+            ["fedavg", "--secure", "--cohort", "3", "--drift"],
+            "--secure: drift is measured from single clients' updates: leave out --drift",
+        ),
+        (
+            ["fedavg", "--secure", "--cohort", "3", "--batchnorm", "local"],
+            "--secure: with --batchnorm local single clients' models are scored: use average or frozen",
+        ),
+        (
+            ["fedavg", "--secure", "--participation", "0.9"],
+            "--secure: a round may draw the clients of one node alone: use --cohort in place of --participation",
+        ),
+        (
+            ["fedavg", "--secure", "--cohort", "3", "--on-failure", "retry"],
+            "--secure: the difference of two sums over almost the same clients shows the others: use --on-failure "
+            "continue",
+        ),
+        (
+            ["fedavg", "--secure", "--cohort", "3", "--checkpoint-every", "2"],
+            "--secure: a round may be played again, and the difference of two sums over almost the same clients shows "
+            "the others: leave out --checkpoint-every",
+        ),
+        (["fedavg", "--secure-norm", "5"], "--secure-norm bounds what enters a secure sum: add --secure"),
         (["--resume"], "--resume needs --out, the folder of the run"),
         (
             ["--resume", "--out", "x", "--overwrite"],

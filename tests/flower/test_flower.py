@@ -78,6 +78,7 @@ OURS = {name for name, part in parts().items() if part.__module__.startswith("ho
 REST = sorted({*RECIPES, *OURS} - {"clip", "decay"})
 
 
+@pytest.mark.usefixtures("keyed")
 @pytest.mark.parametrize("method", REST)
 def test_every_method_runs_unchanged(method):
     """Each part and recipe alone, two rounds, as in simulation."""
@@ -148,7 +149,10 @@ def test_a_node_without_a_valid_number_is_refused():
         ),
         ({"on_failure": "shrug"}, "deploy: on_failure must be one of continue, retry, not shrug"),
         ({"timeout": 0.0}, "deploy: timeout must be a number above 0, not 0.0"),
-        ({"personal": 2}, "personal fine-tuning works only in simulation: leave out --personal"),
+        (
+            {"personal": 2},
+            "over the network fine-tuned copies are scored on clients' own test samples: add --client-eval",
+        ),
         (
             {"nodes": 9},
             "9 nodes are more than the 4 clients, and every node needs one: lower --nodes, or raise --clients",

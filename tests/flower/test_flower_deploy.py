@@ -106,6 +106,17 @@ def test_two_trips_over_tls_with_keys_and_intruders_refused(work):
     assert json.loads((out / "summary.json").read_text())["failed_updates"] == 0
 
 
+def test_three_nodes_whose_updates_the_server_never_sees(work):
+    """Keys, shares, masked vectors and what unmasks their sum go through real nodes, a process for each message."""
+    how = {"clients": 3, "cohort": 3, "rounds": 1}
+    deploy(settings("scaffold", **how) | {"secure": True, "timeout": 120.0}, ClusterOptions(work / "run", 3))
+    found, wanted = history(work / "run")[0], run("scaffold", engine="loop", **SMALL | how).history[0]
+    assert (found.cohort, found.failed) == (wanted.cohort, {})
+    assert found.upload_bytes > 2 * wanted.upload_bytes
+    assert found.test_loss == pytest.approx(wanted.test_loss, rel=1e-5)
+    assert found.train_loss == pytest.approx(wanted.train_loss, rel=1e-5)
+
+
 def test_a_table_of_hospitals(work):
     """Every node reads the table and trains its own hospital; the model takes raw rows, as in a simulation."""
     rows = [
@@ -119,6 +130,38 @@ def test_a_table_of_hospitals(work):
     same(history(work / "run"), wanted.history)
     frame = pandas.DataFrame({"sex": ["m", "f"], "age": [70, 20]})
     np.testing.assert_allclose(load_run(work / "run").predict_proba(frame), wanted.predict_proba(frame), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("label", "more"),
+    [
+        ("label=price, drop=[ill, cough]", {"client_eval": True, "personal": 1, "model": "linear", "lr": 0.01}),
+        ("label=[ill, cough], drop=price", {"validation": 0.2, "pos_weight": "balanced"}),
+    ],
+)
+def test_numbers_and_labels_of_hospitals(work, label, more):
+    """A regression with fine-tuned copies, and several labels with validation data, as in a simulation."""
+    draw = np.random.default_rng(0)
+    age, ward = draw.integers(20, 80, 60), draw.integers(0, 2, 60)
+    columns = {
+        "age": age, "ward": np.array(["A", "B"])[ward], "hospital": np.array(["Ulm", "Köln"])[draw.integers(0, 2, 60)],
+        "ill": age > 50, "cough": draw.random(60) < 0.3, "price": 10.5 + 20 * age + 300 * ward,
+    }  # fmt: skip
+    table = work / "patients.csv"
+    pandas.DataFrame(columns).to_csv(table, index=False)
+    how = {"data": f"csv('{table}', {label}, client=hospital)", "split": "given", "rounds": 1, **more}
+    deploy(settings("fedavg", **how) | {"timeout": 120.0}, ClusterOptions(work / "run", 2))
+    wanted, found = run("fedavg", engine="loop", **SMALL | how), load_run(work / "run")
+    same(history(work / "run"), wanted.history)
+    assert found.task.name == wanted.task.name == ("regression" if "price, drop" in label else "multilabel")
+    for name, score in wanted.summary["final_scores"].items():
+        assert found.summary["final_scores"][name] == pytest.approx(score, rel=1e-4)
+    assert found.history[-1].validation == pytest.approx(wanted.history[-1].validation, rel=1e-4)
+    if "client_eval" in more:
+        assert list(wanted.client_scores()) == list(found.client_scores()) == ["Köln", "Ulm"]
+        for a, b in zip(found.client_scores().values(), wanted.client_scores().values(), strict=True):
+            assert [a.samples, a.score, a.personal] == pytest.approx([b.samples, b.score, b.personal], rel=1e-4)
+    np.testing.assert_allclose(found.predict(pandas.read_csv(table)), wanted.predict(pandas.read_csv(table)), rtol=1e-4)
 
 
 def test_a_node_killed_in_mid_round_and_the_server_killed_between_rounds(work):

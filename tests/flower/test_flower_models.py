@@ -18,7 +18,7 @@ from helpers.flower_toys import MemoryGrid, Trouble, about, changed
 from holdfast.flower.app import client_app, serve
 from holdfast.flower.messages import SCORE
 from holdfast.flower.node_data import node_federation, server_federation
-from holdfast.method.config import Config
+from holdfast.method.config import FIELDS, Config
 
 SIZES = (7, 4, 9, 5)
 SETTINGS: dict[str, Any] = {
@@ -56,7 +56,8 @@ def on_digits(
     values = {**DIGITS, **settings}
     grid = MemoryGrid({**values, "method": method}, 4, trouble)
     grid.app = client_app(model=model)
-    return serve(grid, Config(**values, method=method), {**DEPLOYED, **values, "method": method}, model=model), grid
+    config = Config(**{k: v for k, v in values.items() if k in FIELDS}, method=method)
+    return serve(grid, config, {**DEPLOYED, **values, "method": method}, model=model), grid
 
 
 def assert_same(found: holdfast.Result, expected: holdfast.Result) -> None:
@@ -92,6 +93,14 @@ def test_every_kind_of_request_carries_the_statistics(method: str):
     settings = {"rounds": 2, "public": 0.05 if method.startswith(("fnr", "feddf")) else 0.0}
     found, _ = on_digits(method, normed, **settings)
     assert_same(found, holdfast.run(method, model=normed, engine="loop", **DIGITS | settings))
+
+
+def test_running_statistics_are_in_a_secure_sum():
+    """To the rounding of the sum: three halves of 2^-32 in each round, which training may multiply."""
+    found, _ = on_digits("scaffold", normed, secure=True, batchnorm="average")
+    plain = holdfast.run("scaffold", model=normed, engine="loop", batchnorm="average", **DIGITS)
+    for name, t in plain.state_dict().items():
+        torch.testing.assert_close(found.state_dict()[name], t, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("mode", ["average", "local"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from flwr.app import Message
@@ -17,9 +18,10 @@ import holdfast
 from helpers.exact_errors import raises_exactly
 from helpers.flower_toys import MemoryGrid, Trouble, changed
 from holdfast.flower.app import client_app, serve
-from holdfast.flower.messages import SCORE, SUMS, TRAIN
+from holdfast.flower.messages import PERSONAL, SCORE, SUMS, TRAIN
 from holdfast.flower.node_data import Outputs, node_federation, server_federation
-from holdfast.method.config import Config
+from holdfast.flower.secure_messages import MASKED_MOMENTS
+from holdfast.method.config import FIELDS, Config
 
 SIZES = (30, 12, 21, 9)
 SETTINGS: dict[str, Any] = {
@@ -66,7 +68,7 @@ class Grid:
         return self.x[client == OWNERS], self.y[client == OWNERS]
 
     def run(self, normalise: str = "federated", **more: Any) -> holdfast.Result:
-        config = Config(**self.values)
+        config = Config(**{k: v for k, v in self.values.items() if k in FIELDS})
         federation = server_federation((self.x, self.y), None, config, self.classes, normalise)
         return serve(self.grid, config, {**DEPLOYED, **self.values, **more}, federation, self.model)
 
@@ -98,9 +100,9 @@ def assert_same(found: holdfast.Result, expected: holdfast.Result, tolerance: fl
     torch.testing.assert_close(found.w, expected.w, rtol=tolerance, atol=tolerance)
     if expected.table is not None:
         assert found.table is not None
-        assert [(r.samples, pytest.approx(r.score, rel=tolerance)) for r in expected.table.rows] == [
-            (r.samples, r.score) for r in found.table.rows
-        ]
+        for a, b in zip(found.table.rows, expected.table.rows, strict=True):
+            assert (a.samples, a.score) == (b.samples, pytest.approx(b.score, rel=tolerance))
+            assert a.personal == (None if b.personal is None else pytest.approx(b.personal, rel=tolerance))
 
 
 # -- data sets by name -----------------------------------------------------------------------------------------------
@@ -120,6 +122,31 @@ def test_clients_of_a_named_data_set_are_scored_as_in_simulation(tmp_path: Path)
     assert {m.content["numbers"]["purpose"] for m in grid.sent if m.metadata.message_type == SCORE} == {"client_test"}
     for request in grid.sent:  # no sample, no prediction, no label: numbers of a client, and that is all
         assert set(request.content) <= {"numbers", "model", "messages", "public"}
+
+
+@pytest.mark.parametrize("label", ["label=price, drop=[ill, cough]", "label=[ill, cough], drop=price"])
+def test_the_page_of_a_table_on_nodes_shows_the_split_of_a_simulation(label: str, tmp_path: Path):
+    """The server has no samples, but knows the groups by which numbers and combinations of labels are counted."""
+    draw, n = np.random.default_rng(0), 60
+    columns = {"age": draw.normal(50, 9, n), "ward": ["A", "B"] * (n // 2), "home": ["Ulm", "Köln", "Bonn"] * (n // 3)}
+    columns |= {"ill": draw.random(n) < 0.5, "cough": draw.random(n) < 0.3, "price": draw.normal(9, 1, n)}
+    pandas.DataFrame(columns).to_csv(tmp_path / "patients.csv", index=False)
+    settings = {
+        **SETTINGS, "data": f"csv('{tmp_path / 'patients.csv'}', {label}, client=home)", "split": "given", "clients": 3,
+        "model": "linear", "method": "fedavg", "client_eval": True, "personal": 1, "rounds": 1,
+    }  # fmt: skip
+    found = serve(
+        MemoryGrid(settings, 3),
+        Config(**settings),
+        {**DEPLOYED, **settings, "nodes": 3, "out": str(tmp_path / "nodes")},
+    )
+    values = {k: v for k, v in settings.items() if k != "method"}
+    assert_same(found, holdfast.run("fedavg", engine="loop", out=tmp_path / "here", **values), 1e-6)
+    here, nodes = (json.loads((tmp_path / where / "split.json").read_text()) for where in ("here", "nodes"))
+    assert nodes == here
+    page = holdfast.report(tmp_path / "nodes").read_text(encoding="utf-8").partition("<script")[0]
+    assert page.count("Köln") == 1  # in the table of clients
+    assert "Fine-tuned copy" in page
 
 
 def test_a_reply_holds_scores_and_counts_alone():
@@ -157,6 +184,28 @@ def test_own_data_of_every_task_as_in_simulation(task: str, tmp_path: Path):
     stored = holdfast.load_run(tmp_path / "run")
     np.testing.assert_allclose(stored.predict(x), expected.predict(x), rtol=1e-5)
     assert stored.client_scores() == found.client_scores()
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_own_data_is_scaled_by_secure_sums(task: str):
+    """Means and standard deviations to the step of the sums; the server gets no client's."""
+    x = rows()
+    y = targets(task, x)
+    classes, names = (3, ["a", "b", "c"]) if task == "classification" else (None, None)
+    grid = Grid(x, y, classes, task=task, secure=True, cohort=4)
+    found, expected = grid.run(), simulated(x, y, names, task=task, cohort=4)
+    assert_same(found, expected, 1e-5)
+    assert found.facts.mean == pytest.approx(expected.facts.mean, rel=1e-7, abs=1e-8)
+    assert found.facts.std == pytest.approx(expected.facts.std, rel=1e-5)
+    assert grid.requests(SUMS) == []
+    assert [len(m.content["centre"]) for m in grid.requests(MASKED_MOMENTS)] == [0] * 4 + [1 + bool(names is None)] * 4
+
+
+def test_validation_of_own_data_shows_single_clients():
+    grid = Grid(rows(), targets("classification", rows()), 3, secure=True, cohort=4, validation=0.2)
+    with raises_exactly("--secure: validation scores of the nodes' own data are of single clients: leave out "
+                        "--validation"):  # fmt: skip
+        grid.run()
 
 
 def expected_rows(client: int, result: holdfast.Result) -> np.ndarray:
@@ -269,6 +318,33 @@ def test_shuffled_test_labels_of_nodes_change_no_weight_and_no_stopping_round():
     assert [r.clients for r in true.history] != [r.clients for r in wrong.history]
 
 
+# -- fine-tuned copies -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("classification", {"method": "scaffold+momentum(0.5)"}),
+        ("classification", {"batchnorm": "local", "module": normed}),
+        ("classification", {"batchnorm": "average", "module": normed}),
+        ("regression", {"personal_what": "all", "lr": 0.01}),
+        ("multilabel", {"clip": 1.0, "metric": "macro_f1"}),
+    ],
+)
+def test_nodes_tune_and_score_the_copies_of_their_clients_as_in_simulation(task: str, settings: dict[str, Any]):
+    x = rows()
+    y, classes = targets(task, x), 3 if task == "classification" else None
+    values = {"task": task, "client_eval": True, "client_test": 0.3, "personal": 2, "personal_what": "all", **settings}
+    found, expected = (
+        Grid(x, y, classes, **values).run(),
+        simulated(x, y, ["a", "b", "c"] if classes else None, **values),
+    )
+    assert_same(found, expected)
+    assert found.table is not None
+    assert any(row.personal != row.score for row in found.table.rows)
+    for name in ("client_scores", "personal_client_scores"):
+        assert found.summary[name] == pytest.approx(expected.summary[name], rel=1e-9, nan_ok=True)
+    assert "personal_accuracy" not in found.summary  # the server does not know the clients' mixes of classes
+
+
 # -- scales ----------------------------------------------------------------------------------------------------------
 def test_a_resumed_run_keeps_the_scales_it_was_started_with(tmp_path: Path):
     x = rows()
@@ -344,6 +420,15 @@ def test_impossible_scores_are_left_out(name: str, value: float, caplog: pytest.
     assert list(found.client_scores()) == ["0", "2", "3"]
     assert found.history[0].clients["scored"] == 3
     assert found.history[0].failed == {}
+
+
+def test_impossible_scores_of_copies_are_left_out(caplog: pytest.LogCaptureFixture):
+    x, y = rows(), targets("", rows())
+    found = Grid(x, y, 3, spoilt(PERSONAL, "values", 1.5), client_eval=True, personal=1, rounds=1).run()
+    assert caplog.messages == ["1 of 4 clients have no fine-tuned copy: client 1: refused: its score is not possible"]
+    assert found.table is not None
+    assert [row.personal is None for row in found.table.rows] == [False, True, False, False]
+    assert found.summary["personal_client_scores"]["scored"] == 3
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,10 @@ import torch
 
 from helpers.flower_toys import SMALL, MemoryGrid, about, on_grid
 from holdfast import HoldfastError, run
-from holdfast.flower import app
 from holdfast.flower.app import serve
-from holdfast.flower.coordinator import Coordinator
 from holdfast.method.config import Config
 
 SETTINGS = {"rounds": 2, "epochs": 1, "delta": 1e-3}
-
-
-@pytest.fixture
-def keyed(monkeypatch):
-    """Let noise and cohorts follow from the seed, as in a simulation."""
-    monkeypatch.setattr(app, "Coordinator", lambda setup, grid, settings, secret: Coordinator(setup, grid, settings))
-    monkeypatch.setattr("holdfast.flower.node.from_system", None)
 
 
 def simulated(method: str, **settings):

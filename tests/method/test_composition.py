@@ -7,14 +7,13 @@ from itertools import combinations
 import pytest
 
 from helpers.brief import brief
+from helpers.declared import assert_declared, watched
 from helpers.toys import FEDERATION, mlp
 from holdfast import HoldfastError, Method
-from holdfast.core.tensors import flatten
 from holdfast.method.composition import composition, keeps_state, sentences
 from holdfast.method.config import Config
 from holdfast.method.method import why_not_both, wrong_order
 from holdfast.method.part import TOTAL, parts
-from holdfast.models.batchnorm import STATISTICS
 from holdfast.runs.setup import prepare_simulation
 
 PARTS = {name: cls for name, cls in sorted(parts().items()) if cls.__module__.startswith("holdfast.")}
@@ -27,30 +26,12 @@ REASONS = ("looks at single clients", "asks clients for more than their update",
 SETTINGS = {"clients": 4, "lr": 0.1, "epochs": 1, "batch": 5, "public": 0.2, "engine": "loop"}
 
 
-def travelling(sum: str) -> tuple[set[str], set[str], int]:
-    """Play a round; return the names of the uploads, of the parts with states, and the round's bytes per client."""
-    parts = Method.parse(brief(sum))  # there are three clients
-    simulation = prepare_simulation(Config(**SETTINGS, cohort=3), parts, FEDERATION, mlp())
-    update = {}
-    train = simulation.train
-    simulation.train = lambda broadcast, ids: update.setdefault("it", train(broadcast, ids))
-    simulation.play(1)
-    found = update["it"]
-    kept = {part for row in simulation.clients.rows.values() for part, state in row.items() if state}
-    names = {name for name in flatten(found.uploads) if not name.startswith(STATISTICS)}
-    return names, kept - {STATISTICS}, len(found.ids)
-
-
 @pytest.mark.parametrize("sum", [*PARTS, *OTHERS])
-def test_what_is_declared_is_what_travels(sum):
-    found = composition(Method.parse(sum))
-    names, kept, _ = travelling(sum)
-    declared = {f"{u.part}/{u.name}" for u in found.uploads if u.part}
-    surveyed = {f"{p.name}/{n}" for p in Method.parse(sum).filling("survey") for n in p.sends}
-    where_weighted = {"nova/a"}  # nobody sends it where every step is plain
-    assert names <= declared
-    assert declared - names <= surveyed | where_weighted
-    assert kept == set(found.kept)
+def test_what_is_declared_is_what_travels(sum, monkeypatch):
+    seen = watched(monkeypatch)
+    method = Method.parse(brief(sum))  # there are three clients
+    prepare_simulation(Config(**SETTINGS, cohort=3), method, FEDERATION, mlp()).play(1)
+    assert_declared(Method.parse(sum), seen)
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -78,7 +59,9 @@ def test_all_pairs():
         assert both.kept == alone[0].kept | alone[1].kept
         total_of_deltas = [p for p in (one, other) if (p.linear or {}).get("delta") == TOTAL]
         assert both.linear == all(c.linear for c in alone) or total_of_deltas
-        assert sentences(both).keys() >= {"single clients", "privacy", "liars", "kept at clients"}
+        assert bool(both.unsummed) == any(c.unsummed for c in alone) or total_of_deltas
+        assert bool(both.uncounted) == any(c.uncounted for c in alone) or total_of_deltas or both.private
+        assert sentences(both).keys() >= {"single clients", "secure aggregation", "privacy", "liars", "kept at clients"}
         pairs += 1
     assert pairs > 500
 
@@ -86,8 +69,19 @@ def test_all_pairs():
 def test_in_words():
     told = sentences(composition(Method.parse("scaffold+fedbug")))
     assert told["kept at clients"] == "its control variate (scaffold)"
-    assert told["single clients"].startswith("the server needs sums alone")
+    assert told["single clients"] == "the server needs sums alone: single clients can be hidden from it"
+    assert told["secure aggregation"] == "takes it: holdfast deploy ... --secure"
+    assert told["privacy"] == "nothing limits what these reveal about a client's data; add dp to account for it"
     assert "scaffold divides by the number of all clients" in told["few clients in a round"]
-    assert sentences(composition(Method.parse("fnr")))["single clients"].startswith("fnr at the server looks at")
+    told = sentences(composition(Method.parse("fnr")))
+    assert told["single clients"] == "fnr at the server looks at single clients"
+    assert told["secure aggregation"] == "refuses it: fnr looks at single clients at the server"
+    assert told["privacy"] == (
+        "nothing limits what these reveal about a client's data; dp refuses it: dp and fnr cannot be summed: fnr looks "
+        "at single clients, which dp does not account for; leave one of them out"
+    )
+    told = sentences(composition(Method.parse("scaffold+quantize(8)+dp")))
+    assert told["secure aggregation"] == "refuses it: quantize writes every update in a form that cannot be summed"
+    assert told["privacy"] == "dp bounds and accounts for everything above"
     assert sentences(composition(Method.parse("fedavg")))["few clients in a round"].startswith("nothing grows old")
     assert sentences(composition(Method.parse("feddyn+median")))["liars"].startswith("median takes the place")

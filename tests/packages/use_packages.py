@@ -1,9 +1,11 @@
 """Installs the wheel and the sdist as a user would, each in an empty environment without extras, and uses them.
 
     python tests/packages/use_packages.py dist
+    python tests/packages/use_packages.py dist .venv
 
 Called by ``make test-wheel``. The first environment gets the wheel, then the extra ``flower`` for a deployment; the
-second one gets the sdist.
+second one gets the sdist. If an environment is named, the packages that Holdfast needs are borrowed from it: nothing is
+downloaded, the sdist and the deployment are left out, and what remains shows that the wheel holds all its files.
 """
 
 from __future__ import annotations
@@ -22,17 +24,23 @@ CONSTRAINTS = ROOT / "constraints.txt"
 TINY = ("--clients", "4", "--cohort", "2", "--rounds", "2", "--epochs", "1")
 
 
-def main(dist: str) -> None:
-    """Install and use both packages."""
+def main(dist: str, lender: str | None = None) -> None:
+    """Install and use both packages; or the wheel alone, with what it needs borrowed from another environment."""
     wheel, sdist = (only(Path(dist), pattern) for pattern in ("*.whl", "*.tar.gz"))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        use_wheel(Environment(place / "wheel"), wheel)
+        if lender is not None:
+            use_wheel(Environment(place / "wheel", Path(lender)), wheel)
+            return
+        env = Environment(place / "wheel")
+        use_wheel(env, wheel)
+        env.install(f"{wheel}[flower]")
+        env.holdfast("deploy", "local", "fedavg", "--nodes", "2", *TINY, "--out", "deployed")
         use_sdist(Environment(place / "sdist"), sdist)
 
 
 def use_wheel(env: Environment, wheel: Path) -> None:
-    """Run every kind of command from the wheel alone, and a deployment with its extra."""
+    """Run every kind of command from the wheel alone."""
     env.install(str(wheel))
     said = env.holdfast("--version")
     assert re.fullmatch(r"holdfast \d+\.\d+\.\d+ \(commit [0-9a-f]{7,}(-dirty)?\)", said.strip()), said
@@ -44,8 +52,6 @@ def use_wheel(env: Environment, wheel: Path) -> None:
     env.holdfast("advise", "--help")
     refused = env.run("holdfast", "run", "fedavg", "--data", "csv('x.csv', label='y')", expected=2)
     assert refused.startswith("holdfast: "), refused
-    env.install(f"{wheel}[flower]")
-    env.holdfast("deploy", "local", "fedavg", "--nodes", "2", *TINY, "--out", "deployed")
 
 
 def use_sdist(env: Environment, sdist: Path) -> None:
@@ -58,15 +64,25 @@ def use_sdist(env: Environment, sdist: Path) -> None:
 class Environment:
     """An empty virtual environment, with a folder to work in that is not the repository's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lender: Path | None = None) -> None:
         self.bin = folder / ("Scripts" if os.name == "nt" else "bin")
         self.place = folder / "work"
         venv.create(folder, with_pip=True)
         self.place.mkdir()
+        self.borrows = lender is not None
+        if lender is not None:
+            # Python follows no such files in a folder that is named in one: Holdfast itself comes from the wheel alone.
+            lent, own = (next(place.resolve().glob("[Ll]ib/**/site-packages")) for place in (lender, folder))
+            (own / "borrowed.pth").write_text(f"{lent}\n", encoding="utf-8")
 
     def install(self, what: str) -> None:
         """Install a package with what it needs."""
         quiet = ("--quiet", "--disable-pip-version-check", "--constraint", str(CONSTRAINTS))
+        if self.borrows:
+            self.run("python", "-m", "pip", "install", *quiet, "--no-deps", "--force-reinstall", what)
+            found = self.run("python", "-c", "import holdfast; print(holdfast.__file__)")
+            assert Path(found.strip()).is_relative_to(self.bin.parent.resolve()), found
+            return
         if not list(self.bin.parent.glob("**/site-packages/torch")):
             self.run("python", "-m", "pip", "install", *quiet, "torch")
         self.run("python", "-m", "pip", "install", *quiet, what)

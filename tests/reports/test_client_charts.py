@@ -14,7 +14,7 @@ import holdfast
 from holdfast.comparison.client_figures import SAMPLED, listed
 from holdfast.comparison.single_run import study_of_run
 from holdfast.comparison.stored_run import StoredRun
-from holdfast.reports.charts import BarChart, HeatMap, LineChart
+from holdfast.reports.charts import BarChart, HeatMap, Line, LineChart
 from holdfast.reports.client_charts import client_charts
 from holdfast.reports.client_tables import clients_by_name, spread_over_clients
 from holdfast.reports.page_sections import sections
@@ -77,7 +77,37 @@ def test_the_page_has_every_client_by_name_and_the_spread(folder: Path, tmp_path
     other = replace(study.entries[0], label="other")
     both = clients_by_name(replace(study, entries=[study.entries[0], other]))
     assert both is not None
-    assert both.head == ["fedavg", "other", "Test samples"]
+    assert both.head == ["fedavg", "fedavg, fine-tuned copy", "other", "other, fine-tuned copy", "Test samples"]
+    assert [[text for text, _ in row.cells] for row in both.rows] == [[*e[:2], *e[:2], e[2]] for e in expected]
+
+
+def test_clients_without_a_score_are_listed_last_with_a_dash(tmp_path: Path):
+    """The AUROC is not defined on clients whose samples are all of one class."""
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    y = (x[:, 0] > 0).astype(int)
+    groups = np.where((np.arange(120) % 4 == 0) & (y == 0), "one class", np.where(np.arange(120) % 2, "Ulm", "Bonn"))
+    data = holdfast.from_arrays(x, y, groups=groups)
+    fed = holdfast.federate(data, client_test=0.3)
+    holdfast.run("fedavg", fed, "linear", rounds=1, metric="auroc", personal=1, out=tmp_path / "run")
+    study = study_of_run(tmp_path / "run")
+    table, (*_, bars) = clients_by_name(study), client_charts(study)
+    assert table is not None
+    assert {row.label for row in table.rows[:2]} == {"Bonn", "Ulm"}
+    assert table.rows[2].label == "one class"
+    assert [text for text, _ in table.rows[2].cells[:2]] == ["–", "–"]
+    assert isinstance(bars, BarChart)
+    assert set(bars.categories) == {"Bonn", "Ulm"}
+    page = holdfast.report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "A dash: AUROC is not defined on the client&#39;s test samples." in page
+
+
+def test_a_band_of_percentages_ends_at_all_and_at_nothing():
+    wide = Line("fedavg", [1, 2], [0.9, 0.2], [0.3, 0.4], 0)
+    low, high = draw(LineChart("a", "A", "", [wide], percent=True)).axes[0].get_ylim()
+    assert (low, high) == (-0.01, 1.01)
+    low, high = draw(LineChart("a", "A", "", [wide])).axes[0].get_ylim()
+    assert low < -0.2
+    assert high > 1.2
 
 
 def test_names_of_clients_are_shown_in_full(folder: Path):

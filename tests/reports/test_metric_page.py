@@ -120,6 +120,7 @@ def test_the_setup_shows_the_defaults_that_matter() -> None:
     plan = make_plan(ComparisonRequest(["fedavg"], {"lr": 0.5}))
     assert plan.defaults().keys() == {"epochs", "batch", "split_seed", "validation", "engine"}
     assert plan.defaults()["epochs"] == 5
+    assert make_plan(ComparisonRequest(["fedavg"], {"epsilon": 8.0})).defaults()["delta"] == 1e-5
     assert "epochs" not in make_plan(ComparisonRequest(["fedavg"], {"steps": 3})).defaults()
     assert "batch" not in make_plan(ComparisonRequest(["fedavg"], sweep={"batch": [8, 16]})).defaults()
     rows = page_text.setup(typed(study(defaults={"epochs": 5, "lr": 0.1, "engine": "vector"})))
@@ -133,6 +134,7 @@ def test_a_run_names_the_engine_that_it_got() -> None:
     page = holdfast.report("here").read_text(encoding="utf-8")
     assert "<th>engine</th><td>vector (default)</td>" in page
     assert "<th>batch</th><td>32 (default)</td>" in page
+    assert "<td>None</td>" not in page.partition("Full config")[0]
     assert "<th>normalisation</th><td>published (default)</td>" in page
 
 

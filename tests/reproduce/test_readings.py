@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from helpers.commands import refused
 from helpers.comparisons import stamps
 from helpers.toy_paper import TOY, rep, tables
 from holdfast.reproduce.cells import Setup, TableSelection, cells
+from holdfast.reproduce.hand_settings import alike
 from holdfast.reproduce.paper import PLAIN, Choice, Paper, PaperColumn, PaperRow, PaperTable
 from holdfast.reproduce.paper_file import load_paper, shelf
 from holdfast.reproduce.reading_tables import conclusion
@@ -158,6 +160,14 @@ def test_readings_run_the_baseline_alone(toy: Path, read_toy: Paper) -> None:
     assert stamps("here") == before
 
 
+def test_a_smoke_test_compares_no_reading_with_print(toy: Path, read_toy: Paper) -> None:
+    said = rep("--readings", "--rows", "IID, FedAvg", "--scale", "smoke", "--out", "here")
+    lines = [line for line in said.out.splitlines() if "| IID, FedAvg, 0% |" in line]
+    assert len(lines) == 3
+    assert all(line.endswith("| – |") for line in lines)
+    assert "\nAt smoke scale no reading is chosen.\n" in said.out
+
+
 def test_a_table_under_one_reading(toy: Path, read_toy: Paper) -> None:
     (one,) = tables("--table", "1", "--rows", "1", "--reading", "code", "--scale", "full", "--out", "here")
     assert one["reading"] == {
@@ -235,6 +245,18 @@ def test_bad_requests_are_one_line(toy: Path, read_toy: Paper, args: tuple[str, 
             "leave it out, or write a reading (see docs/reproduce.md)"
         )
     assert refused("reproduce", "toy", "--papers", "papers", *args) == f"holdfast: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("precision", True), ("rounds", True), ("lr", False), ("split", False), ("model", False), ("steps", True)],
+)
+def test_settings_in_which_no_two_cells_differ_merge_none(read_toy: Paper, name: str, known: bool) -> None:
+    """The toy has splits by row, a rate in a column and in a choice, and its rounds and steps for the whole paper."""
+    assert alike(read_toy, {name}) == known
+    column = PaperColumn("x", set={"epochs": 2})
+    other = replace(read_toy, table=(replace(read_toy.table[0], columns=(column,)),))
+    assert not alike(other, {"steps"}), "epochs take their place"
 
 
 def test_a_data_set_given_by_hand_is_for_its_own_rows(toy: Path) -> None:

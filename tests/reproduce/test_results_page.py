@@ -17,11 +17,12 @@ from helpers.toy_paper import rep, tables
 from holdfast.core.errors import HoldfastError
 from holdfast.reproduce.attribution import attributions
 from holdfast.reproduce.paper_pictures import half_width, main_table, write_picture
+from holdfast.reproduce.plain_words import paragraph, summary
 from holdfast.reproduce.reading_tables import attribution_text
 from holdfast.reproduce.results import page, readme, stored
 from holdfast.reproduce.store import read
 from holdfast.reproduce.table_schema import CellRecord, TableRecord
-from holdfast.reproduce.verdict_table import summary, verdict_table
+from holdfast.reproduce.verdict_table import verdict_table
 
 
 def test_page_and_readme_match_the_files() -> None:
@@ -33,13 +34,12 @@ def test_page_and_readme_match_the_files() -> None:
 
 
 def test_every_stored_run_says_what_it_is_of() -> None:
-    """Device, commit and seeds; a run without the data's checksum stays marked, and none of CIFAR-10 lacks it."""
+    """Device, date, commit, one line per seed, and the checksum of the published data."""
     for t in stored(ROOT / "results"):
         for runs in t.runs:
-            assert runs.seeds
-            assert all(made.get("device") and made.get("commit") for made in runs.made)
-            if runs.settings.get("data", "").startswith("cifar"):
-                assert runs.on_published_data, "a JPEG copy"
+            assert len(runs.made) == len(runs.seeds) > 0
+            assert all(made.get(fact) for made in runs.made for fact in ("device", "date", "commit", "torch"))
+            assert runs.on_published_data, "a copy, or nobody knows"
 
 
 def test_the_results_page_of_a_toy(toy: Path) -> None:
@@ -51,9 +51,9 @@ def test_the_results_page_of_a_toy(toy: Path) -> None:
     for word in (
         "## Toy: a paper for tests (2026)", "### toy, table 1: Accuracy of two methods",
         "Data not found for 2 cells: cifar100 (2)", "reading “plain”",
-        "| toy, 1 | Thawing helps. | **open: the baseline's level is not reached** | 40% over 0%: ours ",
-        "| toy, II | FedAvg is quick. | **open: the baseline's level is not reached** | ",
-        "| toy, fig1 | Theory agrees. | **not tested", "Digits are small.", "FULL SCALE", "Measured 2",
+        "| Toy, 1 | Thawing helps. | **open: the baseline's level is not reached** | 40% over 0%: ours ",
+        "| Toy, II | FedAvg is quick. | **open: the baseline's level is not reached** | ",
+        "| Toy, fig1 | Theory agrees. | **not tested", "Digits are small.", "FULL SCALE", "Measured 2",
     ):  # fmt: skip
         assert word in text
     assert text.index("## Verdicts") < text.index("### toy, table 1"), "the verdicts come first"
@@ -86,10 +86,10 @@ def toy_tables() -> list[TableRecord]:
 def test_a_line_of_the_verdicts() -> None:
     text = verdict_table(toy_tables())
     assert text.splitlines()[2:] == [
-        "| toy, 1 | It is better. | **holds** (1 of 1 tests hold) | new over base: ours +11.33 [+9.90, +12.77] (3 "
+        "| Toy, 1 | It is better. | **holds** (1 of 1 tests hold) | new over base: ours +11.33 [+9.90, +12.77] (3 "
         "seeds), 1 row, printed +10.00; the control fair reaches +4.33 [+0.54, +8.13] (3 seeds) against new, 1 row | "
         "“as the code”: choice 0; choice 1 |",
-        "| toy, 1, our variant | the same | **no difference seen** (0 of 1 tests hold, 1 show no difference) | ours "
+        "| Toy, 1, our variant | the same | **no difference seen** (0 of 1 tests hold, 1 show no difference) | ours "
         "over base: ours +2.33 [-12.01, +16.68] (3 seeds), 1 row, printed +10.00 | “as the code”: choice 0; choice 1 |",
     ]
     text = page(toy_tables())
@@ -97,7 +97,33 @@ def test_a_line_of_the_verdicts() -> None:
     assert "The baseline asks for the reading “as the code”.\n" in text
     assert "- choice 0: it may be (a guess)\n" in text
     assert "Control fair: its rate." in text
-    assert text.count("Verdict on 1 claim: 1 holds.") == 1
+
+
+def test_a_paper_in_plain_words() -> None:
+    assert paragraph(toy_tables()) == (
+        "**Table 1**: “It is better” holds, with 1 of 1 tests that hold. Read as “as the code” (choice 0, choice 1), "
+        "base lies 0.33 points from print, on average over 1 row. new is 11.33 points above base over 1 row (+9.90 to "
+        "+12.77); the paper prints +10.00. The control: fair is 4.33 points above new over 1 row (+0.54 to +8.13). Our "
+        "variant: ours is 2.33 points above base over 1 row (-12.01 to +16.68); the paper prints +10.00."
+    )
+    columns = ["base", "new"]
+    one = table(columns, [[cell([49.0], 50.0), cell([40.0], 60.0)]], expect=["new > base"], baseline=["base"])
+    idle = replace(table(columns, [[cell(None, 50.0), cell(None, 60.0)]], expect=["new > base"]), table="2")
+    assert paragraph([one, idle]) == (
+        "**Table 1**: “It is better” is open (fewer than three seeds). Read as “plain”, base lies 1.00 points from "
+        "print, on average over 1 row. new is 9.00 points below base over 1 row (one seed, which decides nothing); the "
+        "paper prints +10.00.\n\n1 more claim was not run."
+    )
+    far = replace(one, table="fig3", rows=table(columns, [[cell(20.0, 50.0), cell(90.0, 60.0)]]).rows)
+    assert paragraph([far]).startswith("**Figure 3**: “It is better” is open (the baseline's level is not reached). ")
+    assert summary([one]).splitlines()[2] == "- Toy: verdict on 1 claim: 1 open (fewer than three seeds)."
+
+
+def test_equal_numbers_are_shown_once() -> None:
+    plain, other = toy_tables()
+    text = page([plain, read_as(plain, "augmented", 1), other])
+    assert text.count("\n| row 0 | new | `fedavg` | 60 | ") == 2, "in two tables of three"
+    assert "read as “augmented”: Numbers\n\nThe rows that were run are the same as under “plain”.\n" in text
 
 
 def test_what_a_choice_is_worth_is_shown() -> None:

@@ -63,3 +63,5 @@ def test_the_end_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert " ".join(seen[0].split()) in text
     assert "chosen on validation data" in text
     assert "on the clients' own test samples: balanced_accuracy" in text
+    scores = {name: row.score for name, row in result.client_scores().items()}
+    assert f"worst tenth {min(scores.values()):.4f} (client {min(scores, key=scores.__getitem__)}), " in text

@@ -31,7 +31,8 @@ from helpers.reference_batchnorm import (
 )
 from holdfast import Part, Round, Tensors
 from holdfast.testing.toy_runs import known
-from holdfast.training.simulation import Simulation, own_model
+from holdfast.training.personal import own_model
+from holdfast.training.simulation import Simulation
 
 ENGINES = ("loop", "vector")
 MODES = ("average", "local", "frozen")

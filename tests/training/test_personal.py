@@ -188,7 +188,7 @@ def test_copies_have_the_local_optimiser_of_the_run(method, flags, tuned, monkey
         seen.append(str(method))
         return personalise(simulation, method)
 
-    monkeypatch.setattr("holdfast.runs.run.personalise", recorded)
+    monkeypatch.setattr("holdfast.training.simulation.personalise", recorded)
     summary = run(method, FEDERATION, mlp(), **(SETTINGS | {"personal": 2, "lr": 0.05} | flags)).summary
     assert seen == [tuned]
     assert all(0 <= summary[key] <= 1 for key in KEYS)

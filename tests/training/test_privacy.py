@@ -42,6 +42,21 @@ def test_poisson_sampling_is_that_of_the_package(z, p, rounds):
     assert expected * (1 - 1e-6) <= found <= 1.01 * expected  # from above
 
 
+@pytest.mark.parametrize(
+    ("z", "p", "delta"), [(math.sqrt(3), 1.0, 0.126936), (0.5, 0.2, 0.15594)], ids=["everybody", "sampled"]
+)
+def test_three_rounds_as_in_the_package_s_own_tests(z, p, delta):
+    """Epsilon is 1, to 1e-3, in the tests of PLDAccountant that dp-accounting comes with."""
+    assert PrivacyAccountant(z, delta, p).epsilon(3) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(("rounds", "p", "z"), [(1, 0.01, 0.67379294682), (25, 0.001, 3.20956502598 / 6)])
+def test_noise_as_in_the_package_s_own_tests(rounds, p, z):
+    """The smallest noise for epsilon 1 and delta 1e-5, by the package's own search; ours is no smaller."""
+    found = noise_for(Config(clients=50, rounds=rounds, delta=1e-5, participation=p), 1.0, 50)
+    assert z * (1 - 1e-3) <= found <= 1.02 * z
+
+
 def test_one_round_of_poisson_sampling_by_hand():
     """With probability p the Gaussian mechanism, else nothing: delta = sup over epsilon' (Balle et al. 2018)."""
     z, p = 0.8, 0.2

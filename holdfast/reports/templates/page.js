@@ -74,7 +74,8 @@
       shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: floor.value, y1: floor.value, line: { color: css("--muted"), width: 1, dash: "dash" } });
       ends.push({ y: floor.value, label: floor.name, colour: css("--muted"), floor: true });
     }
-    if (!(high > low)) { high += 0.5; low -= 0.5; }
+    const half = chart.percent ? 0.05 : 0.5; // of an axis on which nothing differs
+    if (!(high > low)) { high += half; low -= half; }
     const most = width < 700 ? 18 : 28;
     for (const e of ends) e.lines = wrap(e.label, most);
     const written = ends.filter((e) => direct || e.floor);
@@ -83,7 +84,9 @@
     const room = 0.06 * (high - low), height = (width < NARROW ? 260 : chart.tall ? 400 : 300) + (keyed ? 22 * chart.series.length : 0);
     const right = direct || (floor && width >= NARROW) ? 16 + 7 * Math.max(0, ...written.flatMap((e) => e.lines.map((l) => l.length))) : 14;
     const margin = { l: 46, r: right, t: 10, b: keyed ? 50 + 22 * chart.series.length : 40 };
-    const range = [low - room, high + room], line = 17 / (height - margin.t - margin.b);
+    // a band of deviations may go beyond what a percentage can be
+    const range = chart.percent ? [Math.max(low - room, -0.01), Math.min(high + room, 1.01)] : [low - room, high + room];
+    const line = 17 / (height - margin.t - margin.b);
     for (const e of written) { e.at = (e.y - range[0]) / (range[1] - range[0]); e.size = line * e.lines.length; }
     spreadOut(written);
     const where = { x: 1, xref: "paper", yref: "paper", showarrow: false };
