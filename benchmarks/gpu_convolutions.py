@@ -2,11 +2,14 @@
 
     python benchmarks/gpu_convolutions.py FILE [--parts check,layers,steps,runs] [--minutes 4]
 
-- check: every layer of the CNN, VGG-9, ResNet-18 with both stems and MNIST-CNN, three passes, against float64 within
-  the error bound of the precision; several numbers of clients; each client alone has the same bits as among others.
+- check: every layer of the CNN, VGG-9, ResNet-18 with both stems and MNIST-CNN, three passes, with the present blocks
+  and those proposed, also layers that the rules leave to products, against float64 within the error bound of the
+  precision; several numbers of clients; each client alone has the same bits as among others. It names the kernels whose
+  code adds packed numbers of 16 bits, which ptxas 12 does wrongly on sm_90.
 - layers: each pass of each layer with several divisions of the work, against batched matrix products on windows that
   are already in memory, what writing these costs, and cuDNN's grouped convolution.
-- steps: whole captured steps of ten clients, with windows in place and with products, and their slowest kernels.
+- steps: whole captured steps of ten clients, with windows in place, with the blocks proposed (and windows in place in
+  every layer), and with products, and their slowest kernels.
 - runs: ragged clients; the trained model against the same run in float64.
 
 Everything is written to FILE as JSON as it is found. Needs torch, numpy and Triton alone.
@@ -20,6 +23,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -37,12 +41,12 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from holdfast.models.window_launch import launch_products, launch_sums, spread_axes, window_axis
-from holdfast.models.window_rules import Blocks, is_thin, product_blocks, sum_blocks, sum_parts
+from holdfast.models.window_rules import Blocks, is_thin, product_blocks, reads_in_place, sum_blocks, sum_parts
 
 PARTS = ("check", "layers", "steps", "runs")
 CLIENTS, BATCH = 10, 50
 STEPS = (("cnn", "tf32"), ("resnet18(stem=cifar)", "bf16"), ("resnet18", "tf32"), ("vgg9", "bf16"))
-PATHS = ("window", "product")
+PATHS = ("window", "proposed", "product")
 PASSES = ("products", "spread", "sums")
 ROUNDING = {"tf32": 2.0**-10, "bf16": 2.0**-8, "ieee": 2.0**-22}
 
@@ -159,12 +163,44 @@ def usual_blocks(layer: Layer, which: str) -> Blocks:
     return sum_blocks(layer.channels, layer.outputs, layer.length + layer.ones, layer.low)
 
 
+def parts_of(layer: Layer, positions: int, blocks: Blocks) -> int:
+    return sum_parts(layer.channels, layer.outputs, layer.length + layer.ones, positions, blocks)
+
+
+def proposed_product_blocks(channels: int, outputs: int, low: bool) -> Blocks:
+    """Return blocks for products that were faster, but not checked."""
+    usual = product_blocks(channels, outputs, low)
+    if not low or usual.columns < 128 or is_thin(channels):
+        return usual
+    if max(channels, outputs) >= 512:
+        return Blocks(64, 128, usual.depth, 4, 4)
+    return replace(usual, columns=256) if outputs % 256 == 0 else usual
+
+
+def proposed_sum_blocks(channels: int, outputs: int, length: int, low: bool) -> Blocks:
+    """Return blocks for sums that were faster, but not checked."""
+    usual = sum_blocks(channels, outputs, length, low)
+    if not low or outputs % 128 or channels != outputs:
+        return usual
+    return replace(usual, rows=128, warps=8)
+
+
+def checked_blocks(layer: Layer, which: str) -> list[Blocks]:
+    """Return the present blocks and those proposed."""
+    if which == "sums":
+        proposed = proposed_sum_blocks(layer.channels, layer.outputs, layer.length + layer.ones, layer.low)
+    else:
+        inner, outer = (layer.channels, layer.outputs) if which == "products" else (layer.outputs, layer.channels)
+        proposed = proposed_product_blocks(inner, outer, layer.low)
+    return list(dict.fromkeys([usual_blocks(layer, which), proposed]))
+
+
 def work(layer: Layer, which: str, t: dict[str, Tensor], blocks: Blocks, parts: int | None = None) -> Tensor:
     """Compute one pass with blocks of one size."""
     exact = "ieee" if layer.precision == "ieee" else "tf32"
     if which == "sums":
         if parts is None:
-            parts = sum_parts(layer.outputs, layer.length + layer.ones, t["g"][0, ..., 0].numel(), blocks)
+            parts = parts_of(layer, t["g"][0, ..., 0].numel(), blocks)
         return launch_sums(
             t["x"], t["g"], (layer.taps,) * 2, (layer.stride,) * 2, (layer.pad,) * 2, layer.ones, parts, blocks, exact
         )
@@ -183,7 +219,11 @@ def work(layer: Layer, which: str, t: dict[str, Tensor], blocks: Blocks, parts: 
 
 
 def choices(layer: Layer, which: str) -> list[Blocks]:
-    """Return the divisions of the work to be timed; the first is the present rule's."""
+    """Return the divisions of the work to be timed; the first is the present rule's, then what is proposed."""
+    return list(dict.fromkeys([*checked_blocks(layer, which), *other_blocks(layer, which)]))
+
+
+def other_blocks(layer: Layer, which: str) -> list[Blocks]:
     first = usual_blocks(layer, which)
     if which == "sums":
         rows, depth = first.rows, first.depth
@@ -200,7 +240,7 @@ def choices(layer: Layer, which: str) -> list[Blocks]:
             found += [Blocks(rows, 64, 32, 2, 3), Blocks(rows, 128, 16, 4, 4)]
         if layer.outputs % 128 == 0:
             found += [Blocks(128, 128, depth, 8, 3), Blocks(128, 128, depth, 8, 1), Blocks(128, 64, depth, 4, 3)]
-        return list(dict.fromkeys(found))
+        return found
     inner, outer = (layer.channels, layer.outputs) if which == "products" else (layer.outputs, layer.channels)
     columns, depth = first.columns, first.depth
     found = [
@@ -225,7 +265,7 @@ def choices(layer: Layer, which: str) -> list[Blocks]:
         found += [replace(first, columns=64, warps=4), replace(first, columns=64, warps=4, stages=1)]
         if outer % 256 == 0:
             found += [replace(first, columns=256, warps=8, stages=3), replace(first, columns=256, warps=8, stages=1)]
-    return list(dict.fromkeys(found))
+    return found
 
 
 def passes(layer: Layer) -> list[str]:
@@ -266,33 +306,48 @@ def reference(layer: Layer, which: str, t: dict[str, Tensor], client: int) -> tu
 
 
 def check_layer(layer: Layer, clients: int, batch: int) -> dict[str, Any]:
-    """Compare each pass with its reference for the first and last client, and each client alone with all together."""
+    """Compare each pass with its reference, with the present blocks and those proposed."""
     t = tensors(layer, clients, batch, seed=clients)
-    result: dict[str, Any] = {"layer": layer.name, "precision": layer.precision, "clients": clients, "batch": batch}
+    result: dict[str, Any] = {
+        "layer": layer.name, "precision": layer.precision, "clients": clients, "batch": batch,
+        "in_use": reads_in_place(layer.channels, layer.outputs, layer.count**2, layer.low),
+    }  # fmt: skip
     for which in passes(layer):
-        blocks = usual_blocks(layer, which)
-        out = work(layer, which, t, blocks)
-        again = work(layer, which, t, blocks)
-        last = {n: v[-1:].clone() for n, v in t.items()}
-        alone = work(layer, which, last, blocks)
-        rounding = ROUNDING[layer.precision]
-        terms = {"products": layer.length, "spread": layer.taps**2 * layer.outputs, "sums": t["g"][0, ..., 0].numel()}
-        worst, apart = 0.0, 0.0
-        for client in {0, clients - 1}:
-            exact, size = reference(layer, which, t, client)
-            found = out[client].double()
-            # bf16: the inputs are exact, results other than sums are rounded; tf32: both factors are rounded.
-            bound = (2 * rounding if not layer.low else 0.0) * size + terms[which] * 2.0**-22 * size
-            if layer.low and which != "sums":
-                bound = bound + rounding * exact.abs()
-            worst = max(worst, float(((found - exact).abs() / (bound + 1e-30)).nan_to_num(nan=math.inf).max()))
-            apart = max(apart, float((found - exact).norm() / exact.norm()))
-        result[which] = {
-            "of_bound": worst, "relative": apart, "repeatable": bool(torch.equal(out, again)),
-            "alone_equal": bool(torch.equal(alone[0], out[-1])),
-            "ok": worst <= 1 and bool(torch.equal(out, again)) and bool(torch.equal(alone[0], out[-1])),
-        }  # fmt: skip
+        exact = {client: reference(layer, which, t, client) for client in {0, clients - 1}}
+        result[which] = [check_pass(layer, which, t, blocks, exact) for blocks in checked_blocks(layer, which)]
     return result
+
+
+def check_pass(
+    layer: Layer, which: str, t: dict[str, Tensor], blocks: Blocks, references: dict[int, tuple[Tensor, Tensor]]
+) -> dict[str, Any]:
+    """Compare the first and last client with their references, and the last client alone with all together."""
+    out = work(layer, which, t, blocks)
+    again = work(layer, which, t, blocks)
+    alone = work(layer, which, {n: v[-1:].clone() for n, v in t.items()}, blocks)
+    rounding = ROUNDING[layer.precision]
+    terms = {"products": layer.length, "spread": layer.taps**2 * layer.outputs, "sums": t["g"][0, ..., 0].numel()}
+    worst, apart = 0.0, 0.0
+    for client, (exact, size) in references.items():
+        found = out[client].double()
+        # bf16: the inputs are exact, results other than sums are rounded; tf32: both factors are rounded.
+        bound = (2 * rounding if not layer.low else 0.0) * size + terms[which] * 2.0**-22 * size
+        if layer.low and which != "sums":
+            bound = bound + rounding * exact.abs()
+        worst = max(worst, float(((found - exact).abs() / (bound + 1e-30)).nan_to_num(nan=math.inf).max()))
+        apart = max(apart, float((found - exact).norm() / exact.norm()))
+    same, lonely = bool(torch.equal(out, again)), bool(torch.equal(alone[0], out[-1]))
+    return {
+        "blocks": asdict(blocks), "of_bound": worst, "relative": apart, "repeatable": same, "alone_equal": lonely,
+        "ok": worst <= 1 and same and lonely,
+    }  # fmt: skip
+
+
+def packed_additions() -> list[str]:
+    """Name the compiled kernels whose PTX adds packed numbers of 16 bits."""
+    cache = Path(os.environ["TRITON_CACHE_DIR"])
+    found = [f for f in cache.glob("*/*.ptx") if "add.s16x2" in f.read_text()]
+    return [f"{f.stem} {f.parent.name}" for f in found if f.stem in ("products_kernel", "sums_kernel")]
 
 
 # ------------------------------------------------------------------------------------------------------------ timing
@@ -365,7 +420,7 @@ def time_layer(layer: Layer, which: str) -> dict[str, Any]:
     result["best"], result["usual_us"] = best, rows[0].get("us")
     if which == "sums":
         blocks = Blocks(**best["blocks"])
-        usual = sum_parts(layer.outputs, layer.length + layer.ones, BATCH * layer.count**2, blocks)
+        usual = parts_of(layer, BATCH * layer.count**2, blocks)
         result["parts"] = {"usual": usual}
         for parts in sorted({max(1, usual // 4), max(1, usual // 2), usual, usual * 2, usual * 4}):
             if parts * blocks.depth <= BATCH * layer.count**2:
@@ -424,10 +479,12 @@ def step_child(model: str, precision: str, path: str) -> None:
     result: dict[str, Any] = {"model": model, "precision": precision, "path": path}
     try:
         fed = images((3, 32, 32), 500, 100)
+        if path == "proposed":
+            propose()
         with arithmetic(precision):
             play = TimedRounds(
                 "fedavg", fed, model=model, precision=precision, cohort=CLIENTS, batch=BATCH, epochs=10, device="cuda",
-                engine="vector", convolution=path, eval_every=10,
+                engine="vector", convolution="product" if path == "product" else "window", eval_every=10,
             )  # fmt: skip
             play()
             torch.cuda.synchronize()
@@ -443,6 +500,15 @@ def step_child(model: str, precision: str, path: str) -> None:
         result["error"] = traceback.format_exc()[-3000:]
         print("ready", flush=True)
     print("result " + json.dumps(result), flush=True)
+
+
+def propose() -> None:
+    """Read windows in place in every layer, and with the blocks proposed."""
+    from holdfast.models import window_convolution, window_operators
+
+    window_operators.product_blocks = proposed_product_blocks
+    window_operators.sum_blocks = proposed_sum_blocks
+    window_convolution.reads_in_place = lambda *_: True
 
 
 def slowest_kernels(work: Callable[[], object], steps: int = 100) -> list[dict[str, Any]]:
@@ -466,7 +532,7 @@ def slowest_kernels(work: Callable[[], object], steps: int = 100) -> list[dict[s
 def start_steps(most: int) -> list[subprocess.Popen[str]]:
     children = []
     for model, precision in STEPS[:most]:
-        for path in PATHS:
+        for path in PATHS if precision == "bf16" else ("window", "product"):
             command = [sys.executable, __file__, "-", "--step", f"{model}|{precision}|{path}"]
             children.append(
                 subprocess.Popen(
@@ -503,7 +569,7 @@ def ragged_runs() -> Iterator[dict[str, Any]]:
         exact = holdfast.run(method, fed, **common, precision="fp64", convolution="product")
         moved = (exact.w - exact.net.initial).norm()
         row: dict[str, Any] = {"model": model, "precision": precision, "method": method}
-        for path in PATHS:
+        for path in ("window", "product"):
             run = holdfast.run(method, fed, **common, precision=precision, convolution=path, step_rows=3)
             row[path] = float((run.w.double() - exact.w).norm() / moved)
         yield row
@@ -577,6 +643,7 @@ def main() -> None:
         return
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     parts = args.parts.split(",")
+    os.environ.setdefault("TRITON_CACHE_DIR", tempfile.mkdtemp(prefix="windows_"))  # so that only these are in it
     report = Report(Path(args.file), args.minutes)
     numbers = [i for i, layer in enumerate(LAYERS) if args.only in layer.name]
     children = start_steps(args.models) if "steps" in parts else []
@@ -591,7 +658,7 @@ def main() -> None:
         for i in numbers if wanted else []:
             for which in passes(LAYERS[i]):
                 several = choices(LAYERS[i], which) if "layers" in parts and LAYERS[i].timed else []
-                for blocks in dict.fromkeys([usual_blocks(LAYERS[i], which), *several]):
+                for blocks in several or checked_blocks(LAYERS[i], which):
                     jobs.append(pool.submit(warm, (i, which, blocks)))
         for job in jobs:
             if problem := job.result(timeout=report.left):
@@ -609,6 +676,8 @@ def main() -> None:
         for layer in (LAYERS[0], LAYERS[1], LAYERS[3]):
             for clients in (1, 4, 10, 20, 40):
                 report.attempt("check", lambda layer=layer, n=clients: check_layer(layer, n, 8), layer.name)
+        for kernel in packed_additions():
+            report.add("packed_additions", kernel)
         report.mark("checked")
     for child in children:
         wait_for(child, "ready")
@@ -661,10 +730,13 @@ def end(child: subprocess.Popen[str]) -> None:
 def summarise(found: dict[str, Any]) -> None:
     """Print a short table."""
     for row in found.get("check", []):
-        bad = [p for p in PASSES if p in row and not row[p]["ok"]]
-        if bad:
-            print("WRONG", row["layer"], row["clients"], {p: row[p] for p in bad})
+        for which in PASSES:
+            for one in row.get(which, []):
+                if not one["ok"]:
+                    print("WRONG", row["layer"], row["clients"], which, "" if row["in_use"] else "(not in use)", one)
     print(f"{len(found.get('check', []))} checks, {len(found['errors'])} errors")
+    for kernel in found.get("packed_additions", []):
+        print("adds packed numbers:", kernel)
     others = {row["layer"]: row for row in found.get("others", [])}
     for row in found.get("layers", []):
         if "best" not in row:

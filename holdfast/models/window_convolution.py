@@ -14,6 +14,7 @@ from holdfast.models.corner_pooling import CornerPool2d, is_corner_pool
 from holdfast.models.product_convolution import ProductConv2d, is_product_convolution
 from holdfast.models.window_gradients import WindowProducts
 from holdfast.models.window_operators import Windows2d
+from holdfast.models.window_rules import reads_in_place
 
 
 class WindowConv2d(ProductConv2d):
@@ -34,6 +35,9 @@ class WindowConv2d(ProductConv2d):
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         places, weight = live(self.weight, (x.shape[2], x.shape[3]), self.stride, self.padding, self.tf32)
+        positions = places.grid[0] * places.grid[1]
+        if not reads_in_place(weight.shape[1], len(weight), positions, x.element_size() == 2):
+            return super().forward(x)
         out: Tensor = WindowProducts.apply(x.permute(0, 2, 3, 1), weight, self.bias, places)  # type: ignore[no-untyped-call]
         return out.permute(0, 3, 1, 2)
 

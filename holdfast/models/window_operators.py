@@ -103,7 +103,7 @@ def window_sums(x: Tensor, g: Tensor, at: Sequence[int], ones: bool, tf32: bool)
     x, g = x.contiguous(), g.contiguous()
     outputs, length, positions = g.shape[-1], w.taps[0] * w.taps[1] * x.shape[-1] + ones, g[0, ..., 0].numel()
     blocks = sum_blocks(x.shape[-1], outputs, length, x.element_size() == 2)
-    parts = sum_parts(outputs, length, positions, blocks)
+    parts = sum_parts(x.shape[-1], outputs, length, positions, blocks)
     return launch.launch_sums(x, g, w.taps, w.stride, w.padding, ones, parts, blocks, precision(tf32))
 
 

@@ -24,6 +24,7 @@ from holdfast.models.networks._layers import norm
 from holdfast.models.networks.resnet import stage
 from holdfast.models.product_convolution import ProductConv2d
 from holdfast.models.window_convolution import WindowConv2d, live, with_windows
+from holdfast.models.window_gradients import WindowProducts
 from holdfast.models.window_rules import Blocks, sum_blocks, sum_parts, windows
 from holdfast.runs.folder import RunFolder
 
@@ -151,6 +152,29 @@ def test_other_layers_stay_as_they_are():
     assert module[1].tf32
 
 
+@pytest.mark.parametrize(
+    ("channels", "outputs", "size", "dtype", "expected"),
+    [
+        (16, 32, 10, torch.bfloat16, True),
+        (3, 32, 10, torch.bfloat16, False),
+        (16, 20, 10, torch.bfloat16, False),
+        (16, 32, 9, torch.bfloat16, False),
+        (3, 20, 9, torch.float32, True),
+    ],
+)
+def test_layers_that_are_wrong_or_slow_in_place_are_computed_as_products(
+    channels, outputs, size, dtype, expected, monkeypatch
+):
+    found = []
+    monkeypatch.setattr(
+        WindowProducts, "apply", lambda *inputs: found.append(inputs) or WindowProducts.forward(*inputs)
+    )
+    conv = WindowConv2d(nn.Conv2d(channels, outputs, 3, dtype=dtype), tf32=False)
+    out = vmap(conv)(torch.randn(2, 1, channels, size, size, dtype=dtype))
+    assert out.shape == (2, 1, outputs, size - 2, size - 2)
+    assert bool(found) == expected
+
+
 def net_on(device: str, precision: str = "tf32", convolutional: bool = True) -> SimpleNamespace:
     return SimpleNamespace(device=torch.device(device), precision=precision, convolutional=convolutional)
 
@@ -159,13 +183,13 @@ def net_on(device: str, precision: str = "tf32", convolutional: bool = True) -> 
     ("net", "generation", "triton", "expected"),
     [
         (net_on("cpu"), (9, 0), True, "auto"),
-        (net_on("cuda"), (9, 0), True, "window"),
+        (net_on("cuda"), (9, 0), True, "product"),
         (net_on("cuda", "bf16"), (9, 0), True, "window"),
         (net_on("cuda", "fp32"), (9, 0), True, "product"),
         (net_on("cuda", "fp64"), (9, 0), True, "product"),
-        (net_on("cuda"), (8, 0), True, "product"),
-        (net_on("cuda"), (9, 0), False, "product"),
-        (net_on("cuda", convolutional=False), (9, 0), True, "product"),
+        (net_on("cuda", "bf16"), (8, 0), True, "product"),
+        (net_on("cuda", "bf16"), (9, 0), False, "product"),
+        (net_on("cuda", "bf16", convolutional=False), (9, 0), True, "product"),
     ],
 )
 def test_the_rule_looks_at_device_generation_and_precision(monkeypatch, net, generation, triton, expected):
@@ -179,7 +203,7 @@ def test_what_is_decided_is_computed():
     assert choose.convolutions("auto", net_on("cpu")) == "direct"
     assert choose.convolutions("auto", net_on("cuda")) == "product"  # as in runs before there was a choice
     assert choose.convolutions("window", net_on("cpu")) == "window"
-    assert not windows(torch.device("cpu"), "tf32")
+    assert not windows(torch.device("cpu"), "bf16")
 
 
 def test_without_triton_windows_are_refused(monkeypatch):
@@ -204,9 +228,9 @@ def test_a_decision_is_stored_and_kept(monkeypatch, tmp_path):
 def test_sums_are_divided_by_the_shape_of_a_layer():
     """Many positions and few results are divided most; nothing is divided below eight additions."""
     first, wide = sum_blocks(3, 64, 76, low=False), sum_blocks(512, 512, 4608, low=True)
-    assert sum_parts(64, 76, 39200, first) > 16
-    assert sum_parts(512, 4608, 800, wide) == 1
-    assert sum_parts(16, 144, 64, Blocks(16, 128, 32)) == 1
+    assert sum_parts(3, 64, 76, 39200, first) > 16
+    assert sum_parts(512, 512, 4608, 800, wide) == 1
+    assert sum_parts(16, 16, 144, 64, Blocks(16, 128, 32)) == 1
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
