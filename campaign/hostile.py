@@ -14,16 +14,20 @@ from campaign.process import Child
 
 METHODS = (
     "fedavg", "scaffold", "feddyn", "ccvr", "fedagg(mode=fixed_point)", "fednova", "fedgen", "moon", "fnr", "fedavgm",
-    "latest", "scaffold+median", "feddyn+trimmed", "norm_bound+fedcm", "norm_bound(2, drop=true)",
+    "latest", "feddyn+trimmed", "norm_bound+fedcm", "norm_bound(2, drop=true)", "multikrum(1)", "topk(0.1)+quantize(4)",
+    "scaffold+quantize",
 )  # fmt: skip
-NUMBERS = (-1, 0, 1, 2**31, 2**62, -(2**62), True, 0.5, float("nan"), float("inf"), "many", "[/x] in the log", b"\x80")
+BOUNDED = ("scaffold+median", "norm_bound(2)+median", "geometric_median", "scaffold+centred_clipping")
+FARTHEST = 10.0  # times as far as without a hostile node may a model of these move
+COUNTS = (-1, 0, 1, 2**31, 2**47, 10**18, 2**62, -(2**62))
+NUMBERS = (*COUNTS, True, 0.5, float("nan"), float("inf"), "many", "[/x] in the log", b"\x80")
 FACTORS = (-1.0, -100.0, 1e30, 0.0)  # of a lie that is well formed
 FILLS = (np.nan, np.inf, -np.inf, -1.0, 3e38, -3e38, 1e-45, 0.0)
 
 
 def lie(part: Part) -> None:
     for _ in part.rounds():
-        method, seed = part.random.choice(METHODS), part.random.randrange(2**32)
+        method, seed = part.random.choice(METHODS + BOUNDED), part.random.randrange(2**32)
         ended = Child(lambda method=method, seed=seed: federation(method, seed)).wait()
         if ended.code and not ended.refused:
             part.find(f"{method}, seed {seed}", ended)
@@ -54,13 +58,18 @@ def federation(method: str, seed: int) -> None:
         sys.exit(2)
     if not np.isfinite(result.w.numpy()).all():
         raise ArithmeticError("the model is not finite")
+    if method in BOUNDED:
+        honest = on_grid(method, MemoryGrid({**settings, "method": method}, 4), **settings)
+        moved, usual = (float((r.w - r.net.initial).norm()) for r in (result, honest))
+        if moved > FARTHEST * usual:
+            raise ArithmeticError(f"the model moved {moved / usual:.3g} times as far as without a hostile node")
 
 
 def spoil(numbers: random.Random, request: Any, reply: Any) -> Any:
-    """Return another reply: silence, an error, no records, other numbers, or other arrays."""
+    """Return another reply: silence, an error, no records, other numbers, other arrays, or a well-formed lie."""
     from flwr.app import Message, RecordDict
 
-    kind = numbers.choice(("silence", "error", "nothing", "number", "number", "array", "array", "array"))
+    kind = numbers.choice(("silence", "error", "nothing", "number", "number", "array", "array", "lie", "lie", "lie"))
     if kind == "silence" or not reply.has_content():
         return None
     if kind == "error":
@@ -70,7 +79,19 @@ def spoil(numbers: random.Random, request: Any, reply: Any) -> Any:
         content["numbers"] = other_numbers(numbers, content["numbers"])
     if kind == "array" and "arrays" in content and len(content["arrays"]):
         content["arrays"] = other_arrays(numbers, content["arrays"])
+    if kind == "lie" and "arrays" in content:
+        content["arrays"] = multiplied(content["arrays"], numbers.choice(FACTORS))
     return Message(content, reply_to=request)
+
+
+def multiplied(record: Any, factor: float) -> Any:
+    """Multiply all arrays of numbers that are not whole."""
+    from flwr.app import Array, ArrayRecord
+
+    arrays = {name: array.numpy() for name, array in record.items()}
+    with np.errstate(all="ignore"):
+        new = {k: v * v.dtype.type(factor) if v.dtype.kind == "f" else v for k, v in arrays.items()}
+    return ArrayRecord({name: Array(np.asarray(values)) for name, values in new.items()})
 
 
 def other_numbers(numbers: random.Random, record: Any) -> Any:
@@ -97,7 +118,10 @@ def other_arrays(numbers: random.Random, record: Any) -> Any:
 
     arrays, name = dict(record), numbers.choice(list(record))
     array = arrays.pop(name)
-    how = numbers.choice(("fill", "times", "one", "shape", "type", "bytes", "cut", "object", "rename", "delete"))
+    well_formed = numbers.random() < 0.5  # a lie that only its values give away
+    how = numbers.choice(
+        ("fill", "times", "one") if well_formed else ("shape", "type", "bytes", "cut", "object", "rename", "delete")
+    )
     values = array.numpy().copy()
     if how in ("fill", "one"):
         with np.errstate(all="ignore"):
@@ -106,7 +130,7 @@ def other_arrays(numbers: random.Random, record: Any) -> Any:
         arrays[name] = Array(values)
     elif how == "times":
         with np.errstate(all="ignore"):
-            arrays[name] = Array((values * numbers.choice(FACTORS)).astype(values.dtype))
+            arrays[name] = Array(np.asarray(values * numbers.choice(FACTORS)).astype(values.dtype))
     elif how == "shape":
         arrays[name] = Array(values.reshape(-1)[: values.size // 2])
     elif how == "type":

@@ -26,9 +26,10 @@ that it keeps working. Every case starts real processes and ends as promised, or
   line and exit code 2; with space again, the command resumes to the same history.
 - **Two writers.** A second command uses the folder of a running one, or both start at the same moment. Promise: one
   ends as if it were alone, the other is refused in one line.
-- **A hostile node.** One of four nodes of a deployment in memory spoils about half of its replies: other numbers, NaN,
-  infinite or huge values, other shapes and types, damaged bytes, errors, silence. Promise: the run ends with a finite
-  model, or with a one-line error.
+- **A hostile node.** One of four nodes of a deployment in memory spoils about half of its replies: other numbers, such
+  as 10^18 or 2^47 samples, NaN, infinite or huge values, updates times -100 or 1e30, other shapes and types, damaged
+  bytes, errors, silence. Promise: the run ends with a finite model, or with a one-line error; and with a median, a
+  geometric median or centred clipping the model moves at most ten times as far as without that node.
 
 Checkpoints are written in a thread while the next rounds train ([performance](performance.md#checkpoints)). After
 SIGKILL the last checkpoint may therefore be one older than before: one more round, or with `--checkpoint-every N` N

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.bench.timing import Timing
 from holdfast.bench.workload import images
@@ -22,6 +23,7 @@ from holdfast.training.round_record import RoundRecord
 SUITE = (
     "A checkpoint after every round: the share of the time in which the run waits for it (10 clients of 100, 1 epoch)"
 )
+ON_GPU = "The same on the GPU (FedBug's CNN, 10 clients of 100, 10 epochs of 10 steps, TF32)"
 CASES = (("fedavg", "mlp"), ("scaffold", "mlp"), ("scaffold", "mnist-cnn"))
 ROUNDS = 12
 T = TypeVar("T")
@@ -72,16 +74,29 @@ def rows(samples: int = 600) -> Iterator[Timing]:
     """
     fed = images((1, 28, 28), samples, 100)
     for method, model in CASES:
-        (base, _), (ours, seconds) = (share(method, model, fed, prompt) for prompt in (True, False))
-        yield Timing(SUITE, f"{method}, {model}", ours, "%", base, f"a round takes {1000 * seconds:.0f} ms")
+        yield case(SUITE, method, model, fed)
 
 
-def share(method: str, model: str, fed: Federation, prompt: bool) -> tuple[float, float]:
+def rows_on_gpu() -> Iterator[Timing]:
+    """Time the same on a GPU; needs the package that writes checkpoints."""
+    if find_spec("safetensors") is None:
+        print("\nskipped: checkpoints on the GPU, which need safetensors: pip install safetensors", flush=True)
+        return
+    fed = images((3, 32, 32), 500, 100)
+    for method in ("fedavg", "scaffold"):
+        yield case(ON_GPU, method, "cnn", fed, device="cuda", precision="tf32", epochs=10, batch=50)
+
+
+def case(suite: str, method: str, model: str, fed: Federation, **settings: Any) -> Timing:
+    """Time the checkpoints of one method and network, against waiting for each of them."""
+    (base, _), (ours, seconds) = (share(method, model, fed, prompt, **settings) for prompt in (True, False))
+    return Timing(suite, f"{method}, {model}", ours, "%", base, f"a round takes {1000 * seconds:.0f} ms")
+
+
+def share(method: str, model: str, fed: Federation, prompt: bool, **settings: Any) -> tuple[float, float]:
     """Return the percentage of a run's time in which it waits for checkpoints, and the seconds of a round."""
-    config = Config(
-        method=method, model=model, clients=fed.clients, cohort=10, epochs=1, rounds=ROUNDS, eval_every=ROUNDS,
-        device="cpu",
-    )  # fmt: skip
+    usual: dict[str, Any] = {"device": "cpu", "epochs": 1, "cohort": 10, "rounds": ROUNDS, "eval_every": ROUNDS}
+    config = Config(method=method, model=model, clients=fed.clients, **(usual | settings))
     writer, ends = TimedWriter(prompt), list[float]()
 
     def on_round(record: RoundRecord) -> None:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from holdfast.bench import cpu, disk, gpu, scaling, skewed, startup
+from holdfast.bench import (
+    checkpoints,
+    cpu,
+    disk,
+    evaluation_share,
+    first_round,
+    gpu,
+    scaling,
+    skewed,
+    startup,
+    table_cells,
+)
 from holdfast.bench.timing import Timing, machine
 from holdfast.core.errors import HoldfastError, unknown
 from holdfast.core.plain_parser import PlainParser
@@ -21,7 +33,12 @@ PROGRAM = "holdfast bench"
 SUITES = {
     "cpu": "rounds on the CPU against plain PyTorch",
     "gpu": "local steps on the GPU against plain PyTorch",
-    "skewed": "rounds of unequal clients, and seeds that share steps, on the GPU",
+    "skewed": "rounds of unequal clients on the GPU",
+    "seeds": "seeds that share steps on the GPU",
+    "evaluation": "what it costs to evaluate every round on the GPU",
+    "checkpoints": "what a checkpoint after every round costs on the GPU",
+    "first": "the first round with an empty and a warm cache, on the GPU if there is one",
+    "cells": "cells of FedBug's and FedNLR's tables with three seeds, on the GPU",
     "sums": "what the slowest sum costs on the GPU",
     "runs": "FedBug's and FedMRUR's whole runs on the GPU",
     "check": "results of the GPU against those of the CPU",
@@ -29,7 +46,7 @@ SUITES = {
     "start": "how long a user waits for the first step",
     "disk": "what it costs that files survive a power cut",
 }
-ON_A_GPU = ("gpu", "skewed", "sums", "runs", "check")
+ON_A_GPU = ("gpu", "skewed", "seeds", "evaluation", "checkpoints", "cells", "sums", "runs", "check")
 
 
 def parser(program: str = PROGRAM) -> PlainParser:
@@ -42,7 +59,7 @@ def parser(program: str = PROGRAM) -> PlainParser:
     )
     p.add_argument("suites", nargs="*", metavar="SUITE", help="what to run; default: all that this machine can run")
     p.add_argument("--peers", action="store_true", help="also the frameworks that are installed (Flower, fluke, pfl)")
-    p.add_argument("--only", default="", metavar="NAME", help="in the suite gpu, only models whose name contains this")
+    p.add_argument("--only", default="", metavar="NAME", help="only networks, or papers, whose name has this in it")
     p.add_argument(
         "--rounds",
         default="30,30",
@@ -85,18 +102,24 @@ def check(given: argparse.Namespace) -> None:
 
 def measured(suites: Sequence[str], given: argparse.Namespace) -> Iterator[Timing]:
     """Run suites, one measurement after the other."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    suite: dict[str, Callable[[], Iterator[Timing]]] = {
+        "cpu": cpu.rows,
+        "gpu": partial(gpu.steps, given.only),
+        "skewed": partial(skewed.rounds, given.only),
+        "seeds": partial(skewed.seeds, given.only),
+        "evaluation": partial(evaluation_share.rows, given.only),
+        "checkpoints": checkpoints.rows_on_gpu,
+        "first": partial(first_round.rows, given.only, device),
+        "cells": partial(table_cells.rows, given.only),
+        "sums": gpu.sums,
+        "runs": partial(gpu.runs, *map(int, given.rounds.split(","))),
+        "check": gpu.check,
+        "scale": scaling.rows,
+        "start": partial(startup.rows, given.data_dir),
+        "disk": disk.rows,
+    }
     for name in suites:
-        if name == "runs":
-            yield from gpu.runs(*map(int, given.rounds.split(",")))
-        elif name == "start":
-            yield from startup.rows(given.data_dir)
-        elif name == "gpu":
-            yield from gpu.steps(given.only)
-        elif name == "skewed":
-            yield from skewed.rounds()
-            yield from skewed.seeds()
-        else:
-            suite = {"cpu": cpu.rows, "sums": gpu.sums, "check": gpu.check, "scale": scaling.rows, "disk": disk.rows}
-            yield from suite[name]()
+        yield from suite[name]()
     if given.peers:
         yield from cpu.others()

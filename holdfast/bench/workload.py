@@ -20,7 +20,12 @@ from holdfast.training.simulation import Simulation
 
 
 def images(
-    shape: tuple[int, int, int], samples: int, clients: int, split: str = "iid", public: float = 0.0
+    shape: tuple[int, int, int],
+    samples: int,
+    clients: int,
+    split: str = "iid",
+    public: float = 0.0,
+    tests: int = 1000,
 ) -> Federation:
     """Return a federation of random images.
 
@@ -30,6 +35,7 @@ def images(
         clients: Clients.
         split: How the images are dealt.
         public: The fraction of public images.
+        tests: How many of the images are test images as well.
 
     Returns:
         The federation, with ten classes.
@@ -40,7 +46,7 @@ def images(
     y = torch.randint(0, 10, (n,), generator=g)
     channels = shape[0]
     mean, std = (0.5,) * channels, (0.25,) * channels
-    data = DataSet("random", x, y, x[:1000], y[:1000], tuple("0123456789"), mean, std)
+    data = DataSet("random", x, y, x[:tests], y[:tests], tuple("0123456789"), mean, std)
     return federate(data, split, clients, 0, public=public)
 
 

@@ -70,7 +70,9 @@ class CompareFlags:
 @click.option("--overwrite", is_flag=True, help="replace the comparison in --out")
 @click.option("--light", is_flag=True, help="delete the checkpoints of finished runs")
 @click.option(
-    "--together/--no-together", default=None, help="whether seeds and learning rates share steps  [default: on a GPU]"
+    "--together/--no-together",
+    default=None,
+    help="whether seeds, learning rates and numbers of parts share steps  [default: on a GPU]",
 )
 @click.option("--tables", type=click.Path(path_type=Path), help="only write the tables of this finished folder again")
 @click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings; flags override it")

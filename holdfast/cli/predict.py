@@ -20,7 +20,8 @@ if TYPE_CHECKING:
               help="samples: a .npy, .npz, .csv or .parquet file, a .txt file with a text per line, an image, or a "
               "folder of images")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), help="CSV file to write  [default: standard output]")
-def command(run: Path, data: Path, out: Path | None) -> None:
+@click.option("--best", is_flag=True, help="the model of the best round by validation data, not the newest")
+def command(run: Path, data: Path, out: Path | None, best: bool) -> None:
     """Predict the targets of new samples with the model in the folder RUN, finished or not.
 
     Samples are raw, as the training data was: the model scales and normalises them as in training. Rows of a table are
@@ -33,7 +34,7 @@ def command(run: Path, data: Path, out: Path | None) -> None:
     from holdfast.runs.load_run import load_run
     from holdfast.tasks.task import NUMBERS
 
-    result = load_run(run)
+    result = load_run(run, best=best)
     x, names = read_samples(data, tuple(result.facts.inputs[0].shape), result.facts.encoding is not None)
     numbers = result.task.targets == NUMBERS
     found = result.predict(x) if numbers else result.predict_proba(x)

@@ -117,7 +117,7 @@ def ending(result: Result) -> list[str]:
 
 def remarks(result: Result) -> list[str]:
     """Return the lines below the scores: copies of the clients, scores by client, and warnings."""
-    from holdfast.runs.run_progress import explosion, over_clients, privacy
+    from holdfast.runs.run_progress import explosion, on_the_clock, over_clients, privacy
 
     s, lines = result.summary, list[str]()
     if "personal_accuracy" in s:
@@ -125,5 +125,5 @@ def remarks(result: Result) -> list[str]:
             f"after fine-tuning at each client: accuracy {s['personal_accuracy']:.4f} on its own mix of "
             f"classes (global model: {s['global_on_mix']:.4f})"
         )
-    lines += [*over_clients(s, result.table), *privacy(s), *explosion(s)]
+    lines += [*over_clients(s, result.table), *on_the_clock(s), *privacy(s), *explosion(s)]
     return lines + ["this run LEAKS TEST DATA: its accuracy means nothing"] * bool(s.get("leaks_test_data"))

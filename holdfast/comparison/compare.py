@@ -119,7 +119,8 @@ def compare(
             what is missing is run.
         overwrite: Replace the comparison in ``out``.
         light: Delete the checkpoints of finished runs.
-        together: Whether runs that differ in nothing but seeds and learning rates share compiled steps; None: on a GPU.
+        together: Whether runs that differ in nothing but seeds, learning rates and numbers of parts share compiled
+            steps; None: on a GPU.
         watch: Observes every round and run.
         stop: Asked after every round whether to stop.
         progress: Whether to show a live table; by default only in a notebook, unless ``watch`` is given.

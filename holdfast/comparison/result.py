@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,7 @@ def study_entry(
         rho=spread(row.figures("rho")) if metric.metric == ACCURACY.metric else None,
         seconds=spread(row.figures("seconds")),
         bytes=spread([run.traffic for run in runs]),
+        virtual=spread(row.figures("virtual_seconds")) if any(map(clocked, runs)) else None,
         personal=spread(personal) if any(p is not None for p in personal) else None,
         by_class=by_class(row.figures("accuracy_by_class")) if metric.task == ACCURACY.task else None,
         curves=curves(runs, metric),
@@ -198,12 +200,13 @@ def explosions(runs: Sequence[StoredRun]) -> list[ExplodedRun]:
 
     A run without a summary, or with one of an older version, is judged by its history alone.
     """
-    rounds = {
-        run.seed: run.get("exploded_round") or exploded([line["train_loss"] for line in run.history if line["cohort"]])
-        for run in runs
-        if not run.why
-    }
+    rounds = {run.seed: run.get("exploded_round") or exploded(losses_of(run)) for run in runs if not run.why}
     return [ExplodedRun(seed, round) for seed, round in rounds.items() if round is not None]
+
+
+def losses_of(run: StoredRun) -> list[float | None]:
+    """Return the training losses of the rounds in which somebody's work arrived."""
+    return [line["train_loss"] for line in run.history if len(line["cohort"]) > len(line.get("late") or ())]
 
 
 def validation(runs: Sequence[StoredRun], metric: MetricFacts) -> Spread | None:
@@ -215,7 +218,20 @@ def validation(runs: Sequence[StoredRun], metric: MetricFacts) -> Spread | None:
 
 def cost_to_reach(runs: Sequence[StoredRun], target: float, metric: MetricFacts) -> TargetCost:
     rounds, seconds, traffic = zip(*(reach(run.history, target, metric) for run in runs), strict=True)
-    return TargetCost(target, list(rounds), list(seconds), list(traffic))
+    shown = [None if t is None else virtual_time(run.history).get(t) for run, t in zip(runs, rounds, strict=True)]
+    return TargetCost(target, list(rounds), list(seconds), list(traffic), shown if any(map(clocked, runs)) else None)
+
+
+def clocked(run: StoredRun) -> bool:
+    """Tell whether a run has a virtual clock."""
+    return any(line.get("virtual_seconds") is not None for line in run.history)
+
+
+def virtual_time(history: Sequence[dict[str, Any]]) -> dict[int, float]:
+    """Return what the virtual clock showed after each round; nothing without client speeds."""
+    taken = [(line["round"], line.get("virtual_seconds")) for line in history]
+    known = [(t, seconds) for t, seconds in taken if seconds is not None]
+    return dict(zip((t for t, _ in known), accumulate(seconds for _, seconds in known), strict=True))
 
 
 def by_class(values: list[list[float | None] | None]) -> ClassAccuracy:
@@ -240,6 +256,7 @@ def curves(runs: Sequence[StoredRun], metric: MetricFacts) -> Curves:
         along_rounds("test", "loss"),
         losses,
         along_rounds("validation", metric.metric) if judged else [],
+        [along(rounds, dict(virtual_time(run.history))) for run in runs] if any(map(clocked, runs)) else None,
     )
 
 

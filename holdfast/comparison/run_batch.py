@@ -170,7 +170,8 @@ class RunBatch:
         rows = next((member.rows for member, _ in taken if member.rows), None)
         pool = share_rows([run.simulation for _, run in taken], [run.ask for _, run in taken], rows)
         if len(taken) > 1:
-            self.watch.say(f"{len(taken)} runs of {taken[0][0].task.label} share steps of {pool.width} rows")
+            labels = ", ".join(dict.fromkeys(member.task.label for member, _ in taken))
+            self.watch.say(f"{len(taken)} runs of {labels} share steps of {pool.width} rows")
         self._play(pool, [member for member, _ in taken])
 
     def _play(self, pool: RowPool, waiting: list[Member]) -> None:

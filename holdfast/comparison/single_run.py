@@ -24,6 +24,7 @@ from holdfast.metrics.metric_names import metric_named
 from holdfast.runs.client_table import read_client_table
 from holdfast.runs.folder import RunFolder, stored_names
 from holdfast.runs.history import read_history, summarize
+from holdfast.runs.loss_jumps import jumps
 from holdfast.runs.provenance import made_of
 from holdfast.runs.run_files import HISTORY, SPLIT, SUMMARY
 from holdfast.runs.session_objects import session_objects
@@ -97,17 +98,35 @@ def read_any_run(folder: Path, config: Config) -> StoredRun:
 
 
 def left_out(run: StoredRun, name_of: Callable[[int], str]) -> list[str]:
-    """Say which clients' updates were left out, those of most rounds first: they failed, or were not finite."""
+    """Say which clients' updates were left out, those of most rounds first: they failed, were not finite, or late; and
+    what else was unusual.
+    """
     failed = Counter(int(i) for line in run.history for i in line.get("failed", {}))
     skipped = Counter(int(i) for line in run.history for i in line.get("skipped", ()))
     why = {int(i): text for line in run.history for i, text in line.get("failed", {}).items()}
+    late = Counter(int(i) for line in run.history for i in line.get("late", ()))
     sentences = []
     for client, many in (failed + skipped).most_common(LEFT_OUT):
         times = "once" if many == 1 else f"in {many} rounds"
         reason = why.get(client, "it was not finite")
         sentences.append(f"The update of client {name_of(client)} was left out {times}: {reason}.")
     others = len(failed + skipped) - len(sentences)
-    return [*sentences, f"So were updates of {others} more clients."] if others else sentences
+    sentences += [f"So were updates of {others} more clients."] * (others > 0)
+    for client, many in late.most_common(LEFT_OUT):
+        sentences.append(f"Client {name_of(client)} was late {'once' if many == 1 else f'in {many} rounds'}.")
+    return [*sentences, *unusual(run, name_of)]
+
+
+def unusual(run: StoredRun, name_of: Callable[[int], str]) -> list[str]:
+    """Say in which rounds the loss jumped, and whose updates were far longer than the median's."""
+    trained = [line for line in run.history if len(line["cohort"]) > len(line.get("late") or ())]
+    rounds = [str(trained[place - 1]["round"]) for place in jumps([line["train_loss"] for line in trained])]
+    sentences = [f"The training loss jumped in round{'s' * (len(rounds) > 1)} {', '.join(rounds)}."] if rounds else []
+    far = Counter(int(i) for line in run.history for i in line.get("far") or ())
+    for client, many in far.most_common(LEFT_OUT):
+        times = "once" if many == 1 else f"in {many} rounds"
+        sentences.append(f"The update of client {name_of(client)} was far longer than the median's {times}.")
+    return sentences
 
 
 def run_command(config: Config) -> str:

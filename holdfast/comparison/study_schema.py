@@ -147,13 +147,15 @@ class ExplodedRun:
 class TargetCost:
     """Rounds, seconds and bytes, seed by seed, until ``target`` was reached; None where it never was.
 
-    Seconds leave the warm-up of the first round out (see ``stats.without_warm_up``).
+    Seconds leave the warm-up of the first round out (see ``stats.without_warm_up``). ``virtual`` is the time on the
+    virtual clock; None without client speeds.
     """
 
     target: float
     rounds: list[int | None]
     seconds: list[float | None]
     bytes: list[float | None]
+    virtual: list[float | None] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -166,13 +168,17 @@ class ClassAccuracy:
 
 @dataclass(frozen=True)
 class Curves:
-    """The metric and the losses over the evaluated rounds, one curve per seed; ``validation`` is empty without data."""
+    """The metric and the losses over the evaluated rounds, one curve per seed; ``validation`` is empty without data.
+
+    ``virtual`` is what the virtual clock showed after these rounds; None without client speeds.
+    """
 
     rounds: list[int]
     test: list[list[float | None]]
     test_loss: list[list[float | None]]
     train_loss: list[list[float | None]]
     validation: list[list[float | None]] = field(default_factory=list)
+    virtual: list[list[float | None]] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -283,6 +289,7 @@ class StudyEntry:
         rho: Final accuracy times 10 000 per megabyte; None for other metrics.
         seconds: Wall-clock time of all rounds.
         bytes: Upload and download of all rounds.
+        virtual: Seconds of all rounds on the virtual clock; None without client speeds.
         personal: Accuracy of the clients' own copies, where they were tuned.
         by_class: Accuracy by class; None for a task without classes.
         clients: Scores on clients' own test samples, with ``--client-eval``.
@@ -305,6 +312,7 @@ class StudyEntry:
     rho: Spread | None = field(default=None, metadata=OMIT_NONE)
     seconds: Spread
     bytes: Spread
+    virtual: Spread | None = field(default=None, metadata=OMIT_NONE)
     personal: Spread | None = field(default=None, metadata=OMIT_NONE)
     by_class: ClassAccuracy | None = field(default=None, metadata=OMIT_NONE)
     curves: Curves

@@ -83,10 +83,14 @@ def csv_row(study: Study, e: StudyEntry) -> dict[str, Any]:
     row |= {"verdict": e.verdict, "diverged": len(e.diverged), "exploded": len(e.exploded)}
     row |= {"leaks_test_data": e.leaks_test_data}
     for cost in e.targets:
-        for name, values in (("rounds", cost.rounds), ("seconds", cost.seconds), ("bytes", cost.bytes)):
+        units = {"rounds": cost.rounds, "virtual_seconds": cost.virtual, "seconds": cost.seconds, "bytes": cost.bytes}
+        for name, values in units.items():
+            if values is None:
+                continue
             known = [v for v in values if v is not None]
             mean = statistics.fmean(known) if len(known) == len(values) else None
             row[f"{name}_to_{setting_to_text(cost.target)}"] = mean
+    row |= {"virtual_seconds": e.virtual.mean} if e.virtual else {}
     row |= {"seconds": e.seconds.mean, "bytes": e.bytes.mean}
     row |= {"kappa": e.kappa.mean, "rho": e.rho.mean} if e.kappa and e.rho else {}
     row |= {"metric": study.metric, "chosen_on": study.chosen_on}

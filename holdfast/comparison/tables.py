@@ -43,6 +43,10 @@ CLOCK = (
     "run's first round. Compare methods by rounds and MB. Seconds to reach a target leave the warm-up out: a run's "
     "first round counts as the median of its others if it took longer."
 )
+VIRTUAL = (
+    "Virtual seconds are those of the virtual clock: what the rounds would take with clients as fast as "
+    "--client-speeds says."
+)
 RATIOS = "κ and ρ are means of each seed's ratio, not ratios of the means."
 TIE = "their means are shown as the same, or the 95% interval of their paired difference includes 0."
 DESCRIBED = (*with_role("headline", "cohort"), "split_seed")  # settings described in other words
@@ -88,7 +92,8 @@ def direction(study: Study) -> str:
 def targets(study: Study) -> TextTable:
     head = ["method", *(ScoreText(study.percent, sign="%").target(target) for target in study.targets)]
     rows = [[label_of(e), *map(reached, e.targets)] for e in study.entries]
-    title = f"Rounds, seconds and MB {until(study)} ({NEVER}: not within the run)"
+    what = "Rounds, virtual seconds, seconds and MB" if has_clock(study) else "Rounds, seconds and MB"
+    title = f"{what} {until(study)} ({NEVER}: not within the run)"
     return TextTable(title, head, rows, spare=tuple(head[1:-1]))
 
 
@@ -101,23 +106,29 @@ def until(study: Study) -> str:
 
 def cost(study: Study) -> TextTable:
     """Return other scores and the cost of whole runs; κ and ρ belong to accuracy."""
-    text, ratios = ScoreText(study.percent), has_ratios(study)
+    text, ratios, clock = ScoreText(study.percent), has_ratios(study), has_clock(study)
     rows = []
     for e in study.entries:
         megabytes = None if e.bytes.mean is None else e.bytes.mean / 1e6
-        means = [e.seconds.mean, megabytes]
+        means = [e.virtual.mean if e.virtual else None] * clock + [e.seconds.mean, megabytes]
         means += [None if r is None else r.mean for r in (e.kappa, e.rho)] if ratios else []
         rows.append([label_of(e), text.spread(e.scores.best), text.spread(e.scores.last5), *map(number, means)])
     explained = [f"best {chosen(study)}"]
     explained += ["κ: accuracy · 10⁴ per second, ρ: accuracy · 10⁴ per MB"] if ratios else []
     last = f"last {last_scores(study)}{' (%)' * study.percent}"
-    head = ["method", f"best{percent_sign(study)}", last, "s", "MB", *(["κ", "ρ"] if ratios else [])]
-    return TextTable(f"Other scores and cost ({'; '.join(explained)})", head, rows, spare=("ρ", "κ", "MB", "s"))
+    head = ["method", f"best{percent_sign(study)}", last, *["virtual s"] * clock, "s", "MB", *["κ", "ρ"] * ratios]
+    title = f"Other scores and cost ({'; '.join(explained)})"
+    return TextTable(title, head, rows, spare=("ρ", "κ", "MB", "s", "virtual s"))
 
 
 def has_ratios(study: Study) -> bool:
     """Tell whether a study has κ and ρ."""
     return any(e.kappa is not None for e in study.entries)
+
+
+def has_clock(study: Study) -> bool:
+    """Tell whether a study has times on a virtual clock."""
+    return any(e.virtual is not None for e in study.entries)
 
 
 def chosen(study: Study) -> str:
@@ -154,7 +165,8 @@ def notes(study: Study) -> list[str]:
     lines += filter(None, [same_weights(study)])
     lines += [LEAK.format(metric=study.goes_by.spoken)] if any(e.leaks_test_data for e in study.entries) else []
     clock = CLOCK.format(kappa=", and therefore κ," if has_ratios(study) else "")
-    return [*lines, clock, *([RATIOS] if len(study.seeds) > 1 and has_ratios(study) else [])]
+    virtual = [VIRTUAL] * has_clock(study)
+    return [*lines, clock, *virtual, *([RATIOS] if len(study.seeds) > 1 and has_ratios(study) else [])]
 
 
 def leading(study: Study) -> list[str]:
@@ -280,12 +292,14 @@ def number(value: float | None) -> str:
 
 
 def reached(cost: TargetCost) -> str:
-    """Return rounds, seconds and megabytes as means over seeds."""
-    seeds = zip(cost.rounds, cost.seconds, cost.bytes, strict=True)
+    """Return rounds, seconds and megabytes as means over seeds; virtual seconds come first."""
+    virtual = [] if cost.virtual is None else [cost.virtual]
+    seeds = zip(cost.rounds, *virtual, cost.seconds, cost.bytes, strict=True)
 
-    def means(known: Sequence[tuple[float, float, float]]) -> str:
-        rounds, seconds, traffic = map(statistics.fmean, zip(*known, strict=True))
-        return f"{number(rounds)} ({number(seconds)} s, {number(traffic / 1e6)} MB)"
+    def means(known: Sequence[tuple[float, ...]]) -> str:
+        rounds, *virtual, seconds, traffic = map(statistics.fmean, zip(*known, strict=True))
+        shown = [f"{number(v)} virtual s" for v in virtual]
+        return f"{number(rounds)} ({', '.join([*shown, f'{number(seconds)} s', f'{number(traffic / 1e6)} MB'])})"
 
     return unless_never([None if None in seed else seed for seed in seeds], means)
 

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from holdfast.comparison.planned_run import PlannedRun
 from holdfast.core.devices import pick_device
-from holdfast.method.config import Config
+from holdfast.method.config import FLAG_PARTS, Config
+from holdfast.method.flag_parts import with_flag_parts
+from holdfast.method.step_numbers import built_in
 
 MOST = 8  # runs in a batch; more do not make a client's step cheaper
 PER_RUN = ("seed", "split_seed", "lr", "lr_decay", "lr_schedule", "server_lr")  # in what runs of a batch may differ
+OF_METHOD = ("method", "optimizer", *FLAG_PARTS)  # compared as a method
 
 
 def batches(tasks: Sequence[PlannedRun], wanted: bool | None, jobs: int = 1) -> list[list[PlannedRun]]:
@@ -44,6 +47,12 @@ def wants_company(config: Config, wanted: bool | None) -> bool:
 
 def alike(one: PlannedRun, other: PlannedRun) -> bool:
     """Tell whether two runs differ in nothing but inputs of a row."""
-    if one.method != other.method or one.until != other.until:
+    if one.until != other.until:
         return False
-    return other.config.changed(**{name: getattr(one.config, name) for name in PER_RUN}) == one.config
+    same = {name: getattr(one.config, name) for name in (*PER_RUN, *OF_METHOD)}
+    return other.config.changed(**same) == one.config and in_steps_of(one) == in_steps_of(other)
+
+
+def in_steps_of(task: PlannedRun) -> tuple[object, ...]:
+    """Return what a step has built in of a run's method with the parts that its flags stand for."""
+    return built_in(with_flag_parts(task.method, task.config))

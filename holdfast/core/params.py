@@ -47,6 +47,7 @@ def param(
     words: tuple[str, str] | None = None,
     renamed: Mapping[str, str] | None = None,
     search: tuple[float, float] | tuple[float, float, str] | str = "",
+    step_input: bool = False,
 ) -> Any:
     """Declare a parameter with everything that is known about it.
 
@@ -65,13 +66,15 @@ def param(
         renamed: Words of earlier versions, with those of today.
         search: The range over which ``holdfast tune`` searches a number, such as ``(1e-4, 1, "log")``, or the reason
             why it does not.
+        step_input: Whether the hooks of a step take the number as a tensor, so that runs with other values can share
+            steps: if they use it, they compute with it, and decide nothing by it in Python (parameters of parts only).
 
     Returns:
         A dataclass field.
     """
     bounds = {"low": low, "high": high, "above": above, "below": below}
     metadata: dict[str, Any] = {"doc": doc, "choices": choices, "roles": roles, "not_swept": not_swept}
-    metadata |= {"ranges": ranges, "words": words, "renamed": renamed or {}}
+    metadata |= {"ranges": ranges, "words": words, "renamed": renamed or {}, "step_input": step_input}
     metadata |= {"search": search if isinstance(search, str) else SearchRange(*search)}
     return field(default=default, metadata=metadata | {k: v for k, v in bounds.items() if v is not None})
 

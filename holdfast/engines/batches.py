@@ -27,24 +27,29 @@ class BatchPlan:
     mask: Tensor  # [C, E, S, B]
     steps: list[int]  # [C] steps per epoch; a client is idle at the end of an epoch
     passes: list[int]  # [C] epochs; a client is idle in those that follow
+    total: list[int]  # [C] steps of all epochs; a client may stop within its last one
 
     @property
     def epochs(self) -> int:
         return self.index.shape[1]
 
     def to(self, device: torch.device) -> BatchPlan:
-        return BatchPlan(self.index.to(device), self.mask.to(device), self.steps, self.passes)
+        return BatchPlan(self.index.to(device), self.mask.to(device), self.steps, self.passes, self.total)
 
     def pick(self, rows: list[int]) -> BatchPlan:
         """Return the plan of these clients, in this order."""
-        steps, passes = [self.steps[i] for i in rows], [self.passes[i] for i in rows]
-        return BatchPlan(self.index[rows], self.mask[rows], steps, passes)
+        steps, passes, total = ([values[i] for i in rows] for values in (self.steps, self.passes, self.total))
+        return BatchPlan(self.index[rows], self.mask[rows], steps, passes, total)
 
     def rows(self, start: int, stop: int) -> BatchPlan:
         """Return the plan of a range of the clients, padded to the largest among them."""
         steps, passes = self.steps[start:stop], self.passes[start:stop]
         index, mask = (t[start:stop, : max(passes), : max(steps)] for t in (self.index, self.mask))
-        return BatchPlan(index, mask, steps, passes)
+        return BatchPlan(index, mask, steps, passes, self.total[start:stop])
+
+    def steps_in(self, epoch: int) -> list[int]:
+        """Return the steps that each client takes in an epoch, counted from 0."""
+        return [max(0, min(steps, all - epoch * steps)) for steps, all in zip(self.steps, self.total, strict=True)]
 
     def training_in(self, epoch: int) -> list[int]:
         """Return the rows of the clients that train in an epoch, counted from 0."""
@@ -60,6 +65,7 @@ def plan(
     batch: int,
     epochs: int | Sequence[int],
     steps: int | None,
+    most_steps: Sequence[int] | None = None,
     shuffled: bool = True,
 ) -> BatchPlan:
     """Arrange the samples of each client in batches.
@@ -74,6 +80,7 @@ def plan(
         batch: The samples per step.
         epochs: The passes over the data, of all clients or of each.
         steps: The steps of the round instead of ``epochs``, or None.
+        most_steps: After how many steps each client stops at the latest, at least one; None: after all of them.
         shuffled: Whether every pass has an order of its own; otherwise all have that of ``owned``.
 
     Returns:
@@ -86,6 +93,8 @@ def plan(
     per_pass = -(-held // size)  # [C] batches in one pass
     counts = [int(s) for s in per_pass.tolist()]
     passes_of = [epochs] * clients if isinstance(epochs, int) else list(epochs)
+    if most_steps is not None and steps is None:
+        passes_of = [min(e, -(-most // s)) for e, s, most in zip(passes_of, counts, most_steps, strict=True)]
     shape = (max(passes_of), max(counts)) if steps is None else (1, steps)
     each = np.full_like(per_pass, shape[1]) if steps is None else per_pass
     passes, place = np.divmod(np.arange(shape[0] * shape[1]).reshape(shape), each[:, None, None])  # [C, E, S]
@@ -98,7 +107,10 @@ def plan(
     flat = (passes[..., None] * most + np.minimum(spot, most - 1)).reshape(clients, -1)
     index = np.take_along_axis(order.reshape(clients, -1), flat, 1).reshape(spot.shape)
     work = (counts, passes_of) if steps is None else ([steps] * clients, [1] * clients)
-    return BatchPlan(torch.from_numpy(index).to(device), torch.from_numpy(mask).to(device), *work)
+    taken = [s * e for s, e in zip(*work, strict=True)]
+    if most_steps is not None:
+        taken = [min(all, most) for all, most in zip(taken, most_steps, strict=True)]
+    return BatchPlan(torch.from_numpy(index).to(device), torch.from_numpy(mask).to(device), *work, taken)
 
 
 def _orders(own: np.ndarray, held: np.ndarray, who: np.ndarray, words: tuple[int, ...], passes: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.engines.local_training import LocalTraining
-from holdfast.models.dense_chain import Layer, Product, layers_in, run_layers, write_gradient
+from holdfast.models.dense_chain import Product, StackedLayer, layers_in, run_layers, write_gradient
 from holdfast.tasks.loss_slope import loss_and_slope
 
 
@@ -33,11 +33,11 @@ class ChainPass:
         self.layout, self.chain = training.net.layout, chain
         self.task, self.weight = training.federation.data.task, training.federation.weight
 
-    def layers(self, w: Tensor) -> list[Layer]:
+    def layers(self, w: Tensor) -> list[StackedLayer]:
         """Return the layers inside the clients' models ``w``, [clients, P], without a copy."""
         return layers_in(self.chain, self.layout, w)
 
-    def forward(self, layers: Sequence[Layer], x: Tensor, y: Tensor, mask: Tensor) -> ForwardPass:
+    def forward(self, layers: Sequence[StackedLayer], x: Tensor, y: Tensor, mask: Tensor) -> ForwardPass:
         """Run the models.
 
         Args:

@@ -42,7 +42,7 @@ class ChainSteps:
         """Take the steps of some of the clients."""
         w, _, loss, k = state.rows(rows)
         plan, info, g = cohort.plan, cohort.info, torch.empty_like(w, memory_format=torch.contiguous_format)
-        steps, index, client, sigma = plan.steps[rows], plan.index[rows, e], info.id[rows], info.sigma[rows]
+        steps, index, client, sigma = plan.steps_in(e)[rows], plan.index[rows, e], info.id[rows], info.sigma[rows]
         mask = plan.mask[rows, e]
         busy = 0
         for s in range(steps[0]):

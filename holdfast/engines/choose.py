@@ -15,6 +15,7 @@ from holdfast.engines.loop import Loop
 from holdfast.engines.row_step import CohortShape
 from holdfast.engines.vector import Vector
 from holdfast.models.net import Net
+from holdfast.models.window_rules import has_triton, windows
 
 Engine = Loop | Vector
 ENGINES = ("loop", "vector")
@@ -63,9 +64,20 @@ def choose_for(asked: str, net: Net, cohort: int, example: Any) -> tuple[str, st
     return "loop", f"the model {problem}"
 
 
-def products(asked: str, device: str) -> bool:
-    """Tell whether the vector engine computes convolutions as matrix products."""
-    return asked == "product" or (asked == "auto" and device == "cuda")
+def convolutions(asked: str, net: Net) -> str:
+    """Return how the vector engine computes convolutions: ``direct``, ``product`` or ``window``."""
+    if asked == "window" and net.device.type == "cuda" and not has_triton():
+        raise HoldfastError("convolution = window needs Triton, which is not installed: use --convolution product")
+    if asked != "auto":
+        return asked
+    return "product" if net.device.type == "cuda" else "direct"
+
+
+def best_convolutions(asked: str, net: Net) -> str:
+    """Decide for a run that starts how it computes convolutions on a GPU; on a CPU it is left open."""
+    if asked != "auto" or net.device.type != "cuda":
+        return asked
+    return "window" if net.convolutional and windows(net.device, net.precision) else "product"
 
 
 def workers(asked: int | None, busy: bool, device: str, cohort: int) -> int:

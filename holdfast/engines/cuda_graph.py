@@ -6,7 +6,10 @@ nothing from the host.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -16,6 +19,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from holdfast.core.errors import HoldfastError
 from holdfast.engines.local_training import write_back
+
+log = logging.getLogger("holdfast.step")
 
 OPTIONS: dict[str, Any] = {
     "realize_reads_threshold": 3,  # a pool's output is read by every window of a convolution: compute it once
@@ -36,19 +41,28 @@ def in_place(function: Callable[[Any, Any], Any], inputs: Any, state: Any, compi
         write_back(list(tensors[-changed:]), outputs)
         return []
 
-    traced = make_fx(flat)(*tensors)
+    started = time.perf_counter()
+    with tracing_context():  # without it, a description of every tensor would be made from nothing
+        traced = make_fx(flat)(*tensors)
     tensors = tensors + lift_constants(traced)
+    log.debug("traced in %.1f s", time.perf_counter() - started)
     if not compiled:
         return partial(traced, *tensors)
-    return partial(compile_traced(traced, tensors), *tensors)
+    started = time.perf_counter()
+    step = compile_traced(traced, tensors)
+    log.debug("compiled in %.1f s", time.perf_counter() - started)
+    return partial(step, *tensors)
 
 
 def compile_traced(traced: torch.fx.GraphModule, tensors: list[Tensor]) -> Callable[..., object]:
     """Compile a traced step for these tensors; a compiler that is missing or has no disk space is a one-line error."""
     from torch import _inductor as inductor
 
+    # Only in a context such as that of torch.compile does PyTorch use its caches on the disk. Their keys are the graph,
+    # these options, PyTorch's own code and the device, so that no entry is ever stale.
     try:
-        step: Callable[..., object] = inductor.compile(traced, list[Any](tensors), options=OPTIONS)
+        with tracing_context():
+            step: Callable[..., object] = inductor.compile(traced, list[Any](tensors), options=OPTIONS)
     except compiler_errors() as error:
         said = str(error).strip().splitlines()
         reason = next((line.rpartition("error: ")[2] for line in said if "error: " in line), said[0])
@@ -56,6 +70,15 @@ def compile_traced(traced: torch.fx.GraphModule, tensors: list[Tensor]) -> Calla
             f"cannot compile the training step: {reason}; what was recorded is kept: fix that, or add --no-compile"
         ) from error
     return step
+
+
+def tracing_context() -> AbstractContextManager[object]:
+    """Return a context such as that of ``torch.compile``, for shapes that never change."""
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv(assume_static_by_default=True))))
 
 
 def compiler_errors() -> tuple[type[Exception], ...]:
@@ -79,6 +102,20 @@ def lift_constants(traced: torch.fx.GraphModule) -> list[Tensor]:
         constants.append(getattr(traced, str(node.target)))
     traced.recompile()
     return constants
+
+
+def can_capture(run: Callable[[], object]) -> bool:
+    """Tell whether work on a GPU never waits for it, by doing it once."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run()
+    except RuntimeError as error:
+        log.debug("not captured: %s", error)
+        return False
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+    return True
 
 
 def capture(run: Callable[[], object]) -> Callable[[], object]:

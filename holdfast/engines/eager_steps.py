@@ -60,7 +60,7 @@ class EagerSteps:
         """Take the steps of some of the clients."""
         plan, e, (w, scratch, total, k) = cohort.plan, int(epoch), state.rows(rows)
         info, states = tree_map(lambda t: t[rows], (cohort.info, cohort.states))
-        steps, index, mask = plan.steps[rows], plan.index[rows, e], plan.mask[rows, e]
+        steps, index, mask = plan.steps_in(e)[rows], plan.index[rows, e], plan.mask[rows, e]
         busy = 0
         for s in range(steps[0]):
             still = sum(own > s for own in steps)

@@ -20,6 +20,7 @@ from holdfast.core.tensors import PerPart, Tensors
 from holdfast.data.federation import Federation
 from holdfast.method.method import Method
 from holdfast.method.part import NONE, Batch, Client, Gradient, Part, Sent
+from holdfast.method.step_numbers import step_numbers, with_numbers
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net, Out
 
@@ -72,6 +73,7 @@ class ClientTask(NamedTuple):
     info: ClientInfo
     state: PerPart  # what the parts keep at the client
     seed: Tensor | None = None  # of the client's run, where rows of several runs are trained together
+    numbers: PerPart = {}  # noqa: RUF012  # of the parts of its run, likewise
 
 
 CLIENT_AXES = ClientTask(None, 0, 0)  # type: ignore[arg-type]  # which of its fields have a client axis, for vmap
@@ -119,6 +121,21 @@ class LocalTraining:
         """Return a copy that runs the model on batches in another way."""
         twin = copy.copy(self)
         twin.training_pass = training_pass
+        return twin
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """Return the numbers of the parts that a traced step takes as inputs."""
+        found = {part.name: step_numbers(part) for part in self.method.parts}
+        return {name: numbers for name, numbers in found.items() if numbers}
+
+    def with_numbers(self, numbers: PerPart) -> LocalTraining:
+        """Return a copy whose parts compute with these tensors in place of their own numbers."""
+        twin = copy.copy(self)
+        parts = {part.name: with_numbers(part, numbers.get(part.name, {})) for part in self.method.parts}
+        twin.lr_part, twin.loss_part, twin.gradient_part, twin.optimiser = (
+            part and parts[part.name] for part in (self.lr_part, self.loss_part, self.gradient_part, self.optimiser)
+        )
+        twin.by_hook = {hook: tuple(parts[part.name] for part in some) for hook, some in self.by_hook.items()}
         return twin
 
     def start(self, task: ClientTask) -> Tensor:

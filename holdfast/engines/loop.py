@@ -92,7 +92,7 @@ class Loop:
         for e in range(plan.passes[i]):
             epoch = torch.full_like(k, e)
             scratch = unshared(training.epoch(task, scratch, w, epoch), w)
-            for s in range(plan.steps[i]):
+            for s in range(min(plan.steps[i], plan.total[i] - e * plan.steps[i])):
                 k = k + 1
                 index = plan.index[i, e, s][plan.mask[i, e, s]]
                 x, y = training.federation.batch(index, info.sigma, training.augment_key(broadcast, info.id, k))

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from holdfast.engines.cohort import Cohort
 from holdfast.engines.cuda_graph import copied
-from holdfast.engines.local_training import Broadcast, ClientTask
+from holdfast.engines.local_training import Broadcast, ClientTask, LocalTraining
 from holdfast.engines.row_schedule import Stretch, cut, schedule
 from holdfast.engines.row_step import CohortShape, RowStep, StepInputs, StepState
 
@@ -162,7 +162,7 @@ def start_epochs(trainees: Sequence[Trainees], who: Sequence[tuple[int, int]], s
 def waiting(
     broadcast: Broadcast,
     cohort: Cohort,
-    seed: int,
+    training: LocalTraining,
     shape: CohortShape,
     state: StepState,
     start_epoch: StartEpoch | None,
@@ -172,7 +172,7 @@ def waiting(
     Args:
         broadcast: What the server sends.
         cohort: The clients.
-        seed: The seed of their run.
+        training: The local training of their run.
         shape: The shape of a row's samples.
         state: Their state.
         start_epoch: Called when clients start an epoch, except the first; None: nothing happens then.
@@ -184,12 +184,12 @@ def waiting(
     sent = tree_map(lambda t: t.expand(size, *t.shape), broadcast)
     nothing = cohort.info.samples[:, :0]
     info = cohort.info._replace(samples=nothing, valid=nothing)
-    task = ClientTask(sent, info, cohort.states, torch.full_like(cohort.info.id, seed))
+    numbers = tree_map(lambda number: broadcast.w0.new_full((size,), number), training.numbers())
+    task = ClientTask(sent, info, cohort.states, torch.full_like(cohort.info.id, training.seed), numbers)
     per_epoch = torch.tensor(plan.steps, device=device)
     samples, mask = (shape.fill(t) for t in consecutive(plan.index, plan.mask, per_epoch))
     inputs = StepInputs(task, samples, mask, per_epoch)
-    steps = [s * e for s, e in zip(plan.steps, plan.passes, strict=True)]
-    return Trainees(inputs, copied(state), steps, plan.steps, start_epoch)
+    return Trainees(inputs, copied(state), plan.total, plan.steps, start_epoch)
 
 
 def consecutive(index: Tensor, mask: Tensor, per_epoch: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,8 @@
 """The local step of several clients, a row each, traced once and repeated for every step of a round.
 
 Whatever differs between clients, rounds or runs is an input of its row: the model from which it starts, messages,
-learning rate, seed, samples, and how many steps it has taken. A row neither knows nor changes what the others do.
+learning rate, numbers of parts, seed, samples, and how many steps it has taken. A row neither knows nor changes what
+the others do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from holdfast.core.tensors import PerPart
 from holdfast.engines.cuda_graph import aligned, capture, copied, in_place
 from holdfast.engines.local_training import ClientTask, LocalTraining
 
-ROW_AXES = (ClientTask(0, 0, 0, 0), 0, 0, 0, 0, 0, 0, 0)  # type: ignore[arg-type]  # every input has a row axis
+ROW_AXES = (ClientTask(0, 0, 0, 0, 0), 0, 0, 0, 0, 0, 0, 0)  # type: ignore[arg-type]  # every input has a row axis
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class CohortShape:
     """The shape that all clients of a run fit into, so that one traced step serves them all."""
 
     rows: int  # clients in one step
-    slots: int  # the most local steps of any client in a round
+    slots: int  # at least as many as any client takes local steps in a round
     batch: int
 
     def fill(self, plan: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Whether two runs can train their clients in the rows of one traced step.
 
-A step has everything built in that is no input of a row: the parts and their parameters, the network with its frozen
-parameters, the samples and how they are turned into inputs. All of it must be the same.
+A step has everything built in that is no input of a row: the parts with a half at the client, with those parameters
+that are none, the network with its frozen parameters, the samples and how they are turned into inputs. All of it must
+be the same.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from holdfast.core.tensors import Tensors
 from holdfast.data.dataset import DataSet
 from holdfast.data.federation import Federation
 from holdfast.engines.local_training import LocalTraining
+from holdfast.method.step_numbers import built_in
 from holdfast.models.net import Net
 
 
@@ -28,7 +30,7 @@ def difference(one: LocalTraining, other: LocalTraining) -> str | None:
     Returns:
         The difference, or None if there is none.
     """
-    if one.method != other.method or one.epochs != other.epochs or one.trip != other.trip:
+    if built_in(one.method) != built_in(other.method) or one.epochs != other.epochs or one.trip != other.trip:
         return "another method"
     return network_difference(one.net, other.net) or federation_difference(one.federation, other.federation)
 

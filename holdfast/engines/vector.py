@@ -79,7 +79,8 @@ class Vector:
 
     def train(self, broadcast: Broadcast, cohort: Cohort) -> CohortUpdate:
         """Train every client of the cohort."""
-        order = sorted(range(cohort.size), key=lambda i: (-cohort.plan.steps[i], -cohort.plan.passes[i]))
+        first = cohort.plan.steps_in(0)
+        order = sorted(range(cohort.size), key=lambda i: (-first[i], -cohort.plan.passes[i]))
         sorted_already = order == list(range(cohort.size))
         if not sorted_already:
             cohort = cohort.pick(order)
@@ -113,8 +114,9 @@ class Vector:
         zero = torch.zeros(size, dtype=w.dtype, device=w.device)
         state = EpochState(w, tree_map(torch.clone, self._begin(task)), zero, zero.long())
         for e in range(cohort.plan.epochs):
-            rows = cohort.plan.training_in(e)
-            if len(rows) == size:
+            steps = cohort.plan.steps_in(e)
+            rows = sorted(cohort.plan.training_in(e), key=lambda i: -steps[i])
+            if rows == list(range(size)):
                 state = self._train_epoch(broadcast, cohort, state, e)
                 continue
             at = torch.tensor(rows, device=w.device)
@@ -145,7 +147,7 @@ class Vector:
         if self.training.by_hook["epoch"]:
             state = state._replace(scratch=self._epoch(task, state.scratch, w, torch.zeros_like(state.k[0])))
             start_epoch = partial(self._start_epoch, broadcast, cohort)
-        trainees = waiting(broadcast, cohort, self.training.seed, self.shape, state, start_epoch)
+        trainees = waiting(broadcast, cohort, self.training, self.shape, state, start_epoch)
         self.rows.train([trainees])
         state = trainees.state
         deltas, uploads, states = self._end(task, state.scratch, state.w)
@@ -183,9 +185,8 @@ class Vector:
         self, task: ClientTask, scratch: PerPart, w: Tensor, x: Tensor, y: Tensor, mask: Tensor, k: Tensor,
         epoch: Tensor,
     ) -> tuple[Tensor, PerPart, Tensor]:  # fmt: skip
-        return self.training.step(
-            differentiate, task, scratch, w, self.training.federation.as_batch(x, y, mask), k, epoch
-        )
+        training = self.training.with_numbers(task.numbers) if task.numbers else self.training
+        return training.step(differentiate, task, scratch, w, training.federation.as_batch(x, y, mask), k, epoch)
 
 
 def steps_of(

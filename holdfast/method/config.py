@@ -132,6 +132,21 @@ class Config(Named):
         "clients that lie, to see what a method withstands: sign_flip(0.2), label_flip(0.2), ... (see docs/robust.md)",
         roles=("simulation",),
     )
+    client_speeds: str | None = param(
+        None,
+        "how fast the clients and their links are and when they are there, on a virtual clock: lognormal(1000), or a "
+        "file (see docs/slow_clients.md)",
+        roles=("simulation",),
+    )
+    deadline: float | None = param(
+        None, "with --client-speeds: seconds after which a round ends", above=0, roles=("simulation",)
+    )
+    late: str = param(
+        "drop",
+        "with --deadline: drop the work of clients that would be late, or keep what they have by then",
+        choices=("drop", "keep"),
+        roles=("simulation",),
+    )
     epsilon: float | None = param(
         None,
         "with dp: the most that the models of all rounds may reveal about a client; its noise follows from it",
@@ -268,9 +283,10 @@ class Config(Named):
     )
     convolution: str = param(
         "auto",
-        "how the vector engine computes convolutions; auto: as matrix products on a GPU",
-        choices=("auto", "direct", "product"),
-        roles=("place",),
+        "how the vector engine computes convolutions; auto: on a GPU from windows in place, by fixed rules, or as "
+        "matrix products",
+        choices=("auto", "direct", "product", "window"),
+        roles=("place", "decided"),
     )
     device: str = param(
         "auto", "device to compute on", choices=("auto", "cpu", "cuda", "cuda:N", "mps"), roles=("place", "node")
@@ -291,6 +307,13 @@ class Config(Named):
         "where the mean and standard deviation of inputs come from: published, federated, pooled or off",
         roles=("place", "free", "recorded"),
         not_swept="the data decides it",
+    )
+    speeds_checksum: int | None = param(
+        None,
+        "the checksum of the file of client speeds, as it was when the run started",
+        low=0,
+        roles=("recorded",),
+        not_swept="it is recorded",
     )
     noise_multiplier: float | None = param(
         None,
@@ -314,6 +337,10 @@ class Config(Named):
             raise HoldfastError("class_weights and pos_weight cannot be used together: set one of them")
         if self.client_test != FIELDS["client_test"].default and not self.client_eval:
             raise HoldfastError("client_test has no effect without client_eval: add --client-eval, or leave it out")
+        if self.deadline is not None and self.client_speeds is None:
+            raise HoldfastError("deadline has no effect without client_speeds: add --client-speeds, or leave it out")
+        if self.late != FIELDS["late"].default and self.deadline is None:
+            raise HoldfastError("late has no effect without deadline: add --deadline, or leave it out")
         if self.device == "mps" and self.precision in ("fp64", "tf32"):
             raise HoldfastError(f"device mps has no {self.precision}: leave precision out, or use the device cpu")
         if self.epochs is not None and self.steps is not None:

@@ -47,7 +47,7 @@ class Product(NamedTuple):
     activation: Activation | None = None
 
 
-class Layer(NamedTuple):
+class StackedLayer(NamedTuple):
     """A product with the weights of all clients, inside their vectors."""
 
     weight: Tensor  # [clients, outputs, inputs]
@@ -129,13 +129,13 @@ class ChainWatch(TorchFunctionMode):
         return True
 
 
-def layers_in(chain: Sequence[Product], layout: Layout, w: Tensor) -> list[Layer]:
+def layers_in(chain: Sequence[Product], layout: Layout, w: Tensor) -> list[StackedLayer]:
     """Return the products with the weights inside the clients' vectors ``w``, [clients, P], without a copy."""
     pieces = layout.split(w)
-    return [Layer(pieces[p.weight], None if p.bias is None else pieces[p.bias], p.activation) for p in chain]
+    return [StackedLayer(pieces[p.weight], None if p.bias is None else pieces[p.bias], p.activation) for p in chain]
 
 
-def run_layers(layers: Sequence[Layer], x: Tensor) -> list[Tensor]:
+def run_layers(layers: Sequence[StackedLayer], x: Tensor) -> list[Tensor]:
     """Run the layers; return the columns that enter each, and the outputs.
 
     Args:
@@ -155,7 +155,9 @@ def run_layers(layers: Sequence[Layer], x: Tensor) -> list[Tensor]:
     return columns
 
 
-def write_gradient(layers: Sequence[Layer], columns: Sequence[Tensor], slope: Tensor, found: Sequence[Layer]) -> None:
+def write_gradient(
+    layers: Sequence[StackedLayer], columns: Sequence[Tensor], slope: Tensor, found: Sequence[StackedLayer]
+) -> None:
     """Write the gradient of every weight.
 
     Args:
@@ -172,7 +174,7 @@ def write_gradient(layers: Sequence[Layer], columns: Sequence[Tensor], slope: Te
         slope = slope_below(layers, columns, slope, i)
 
 
-def slope_below(layers: Sequence[Layer], columns: Sequence[Tensor], slope: Tensor, i: int) -> Tensor:
+def slope_below(layers: Sequence[StackedLayer], columns: Sequence[Tensor], slope: Tensor, i: int) -> Tensor:
     """Return the slope of the loss with respect to the products of the layer below layer ``i``; at the end nothing."""
     if i == 0:
         return slope

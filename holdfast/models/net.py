@@ -143,7 +143,8 @@ class Net:
         self.body = _without_head(body, self.head).requires_grad_(False)
         pool_before_relu(self.body)
         keep_weights_apart(self.body)
-        self.submodules = list(self.body.modules())
+        self.single: nn.Module | None = None  # the body for one client at a time, if it differs
+        self._note_submodules()
         self.intercepted = self.unbatchable = self.dropout = self.random = False
         self._note_training(example)
 
@@ -204,19 +205,33 @@ class Net:
     def twin(self) -> Net:
         """Return the same network with its own copy of the module: two threads must not run one module at once."""
         twin = copy.copy(self)
-        shared = {id(t): t for t in (*self.body.parameters(), *self.body.buffers())}
-        twin.body = copy.deepcopy(self.body, shared)
-        twin.submodules = list(twin.body.modules())
+        twin.body = _with_same_tensors(self.body)
+        twin.single = self.single and _with_same_tensors(self.single)
+        twin._note_submodules()
         return twin
 
     def use_channels_last(self) -> None:
         """Let convolutions see images with the channels innermost, which is faster on a CPU."""
         self.channels_last = self.convolutional and len(self.shape) == 3
 
-    def use_products(self) -> None:
-        """Compute convolutions as matrix products, which batch better over clients on a GPU."""
-        with_products(self.body)
-        self.submodules = list(self.body.modules())
+    def use_convolutions(self, how: str) -> None:
+        """Compute convolutions in a way that batches better over clients on a GPU.
+
+        Args:
+            how: As matrix ``product``, with the ``window`` read in place, or ``direct``: as PyTorch does.
+        """
+        if how != "direct":
+            self.single = _with_same_tensors(self.body)
+        if how == "product":
+            with_products(self.body)
+        elif how == "window":
+            from holdfast.models.window_convolution import with_windows  # slow to import, and only some runs need it
+
+            with_windows(self.body, self.precision == "tf32")
+        self._note_submodules()
+
+    def _note_submodules(self) -> None:
+        self.submodules = [*self.body.modules(), *(self.single.modules() if self.single else ())]
 
     def __call__(self, w: Tensor | Mapping[str, Tensor], x: Any) -> Out:
         """Run the model on inputs, as in evaluation: nothing is dropped, BatchNorm uses its running statistics.
@@ -265,12 +280,16 @@ class Net:
         tensors = parameters | buffers
         with self._surroundings():
             features = run_module(
-                lambda args, kwargs: functional_call(self.body, tensors, args, kwargs, tie_weights=self.tied), x
+                lambda args, kwargs: functional_call(self._body(), tensors, args, kwargs, tie_weights=self.tied), x
             )
         wide = features.to(self.dtype)
         if head is None:
             return Out(wide, of_sample(wide))
         return Out(head(features), of_sample(wide), head)
+
+    def _body(self) -> nn.Module:
+        """Return the module for what is computed now: for several clients, or for a single one."""
+        return self.body if self.single is None or batched() else self.single
 
     def _seeded(self, key: Tensor | None) -> AbstractContextManager[object]:
         """Let random numbers that the module draws by itself come from the key as well."""
@@ -357,7 +376,8 @@ class Net:
             return hook
 
         names = [layer.norm or layer.name for layer in self.layout.layers]
-        handles = [self.body.get_submodule(n).register_forward_hook(store(n)) for n in names if n != self.head]
+        body = self._body()
+        handles = [body.get_submodule(n).register_forward_hook(store(n)) for n in names if n != self.head]
         try:
             logits = self(w, x).logits
         finally:
@@ -407,6 +427,12 @@ def inner_channels(x: Tensor) -> Tensor:
     x = channels_last(x)
     _, channels, height, width = x.shape
     return x.as_strided(x.shape, (height * width * channels, 1, width * channels, channels))
+
+
+def _with_same_tensors(module: nn.Module) -> nn.Module:
+    """Return a copy of a module with the same parameters and buffers."""
+    shared = {id(t): t for t in (*module.parameters(), *module.buffers())}
+    return copy.deepcopy(module, shared)
 
 
 def _per_neuron(out: Tensor, channels_first: bool) -> Tensor:

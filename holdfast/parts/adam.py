@@ -37,7 +37,11 @@ class Adam(Part):
     beta1: float = param(0.9, "decay of the first moment", low=0, below=1, search="the usual value serves")
     beta2: float = param(0.999, "decay of the second moment", low=0, below=1, search="the usual value serves")
     eps: float = param(
-        1e-8, "keeps the step finite where gradients vanish", above=0, search="it only keeps a division finite"
+        1e-8,
+        "keeps the step finite where gradients vanish",
+        above=0,
+        search="it only keeps a division finite",
+        step_input=True,
     )
     keep: bool = param(False, "whether m, v and t stay at the client between rounds")
 

@@ -33,9 +33,15 @@ class AdamW(Part):
     beta1: float = param(0.9, "decay of the first moment", low=0, below=1, search="the usual value serves")
     beta2: float = param(0.999, "decay of the second moment", low=0, below=1, search="the usual value serves")
     eps: float = param(
-        1e-8, "keeps the step finite where gradients vanish", above=0, search="it only keeps a division finite"
+        1e-8,
+        "keeps the step finite where gradients vanish",
+        above=0,
+        search="it only keeps a division finite",
+        step_input=True,
     )
-    decay: float = param(0.01, "strength of the weight decay; 0 is Adam", low=0, search=(1e-4, 0.1, "log"))
+    decay: float = param(
+        0.01, "strength of the weight decay; 0 is Adam", low=0, search=(1e-4, 0.1, "log"), step_input=True
+    )
     keep: bool = param(False, "whether m, v and t stay at the client between rounds")
 
     def init_client(self, w: Tensor) -> Tensors:

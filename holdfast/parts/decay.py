@@ -24,7 +24,9 @@ class Decay(Part):
     paper = "Krogh and Hertz 1991, A Simple Weight Decay Can Improve Generalization"
     summary = "Decays the weights in every local step"
 
-    weight: float = param(5e-4, "strength of the decay; 0 is FedAvg", low=0, search=(1e-5, 1e-2, "log"))
+    weight: float = param(
+        5e-4, "strength of the decay; 0 is FedAvg", low=0, search=(1e-5, 1e-2, "log"), step_input=True
+    )
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
         return g + self.weight * w, {}

@@ -35,7 +35,12 @@ class FedCM(Part):
     needs_gain = "fedcm divides updates by the weight of their gradients, which only linear optimisers have"
 
     alpha: float = param(
-        0.1, "weight of the client's own gradient; 1 is FedAvg", above=0, high=1, search=(0.01, 1, "log")
+        0.1,
+        "weight of the client's own gradient; 1 is FedAvg",
+        above=0,
+        high=1,
+        search=(0.01, 1, "log"),
+        step_input=True,
     )
 
     def init_server(self, w: Tensor, N: int) -> Tensors:

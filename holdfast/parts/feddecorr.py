@@ -33,12 +33,16 @@ class FedDecorr(Part):
     group = "baseline"
     summary = "Decorrelates the features of a batch"
 
-    beta: float = param(0.1, "strength of the penalty; 0 is FedAvg", low=0, search=(0.01, 1, "log"))
+    beta: float = param(0.1, "strength of the penalty; 0 is FedAvg", low=0, search=(0.01, 1, "log"), step_input=True)
     scale: str = param(
         "paper", "scale of the penalty: as printed, or as in the authors' code", choices=("paper", "code")
     )
     eps: float = param(
-        1e-5, "added to the variance of every feature", above=0, search="it only keeps the division finite"
+        1e-5,
+        "added to the variance of every feature",
+        above=0,
+        search="it only keeps the division finite",
+        step_input=True,
     )
 
     @property

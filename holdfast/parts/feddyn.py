@@ -39,7 +39,7 @@ class FedDyn(Part):
     linear: ClassVar[dict[str, str]] = {"delta": TOTAL}
     uniform = True
 
-    alpha: float = param(0.01, "strength of the regulariser", above=0, search=(1e-3, 1, "log"))
+    alpha: float = param(0.01, "strength of the regulariser", above=0, search=(1e-3, 1, "log"), step_input=True)
     samples: float = param(
         0.0,
         "mean samples per client: divides alpha by a client's share; 0: alpha for all",

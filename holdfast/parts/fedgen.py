@@ -41,18 +41,25 @@ class FedGen(Part):
     summary = "Trains heads on generated features"
     sends: ClassVar[dict[str, str]] = {"counts": "samples per class"}
 
-    alpha: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0, search=(0.1, 10, "log"))
+    alpha: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0, search=(0.1, 10, "log"), step_input=True)
     beta: float = param(
         0.0, "weight of the second term relative to the first", low=0, search="left at the paper's value"
     )
     decay: float = param(
-        0.98, "factor on the strength after every round", above=0, high=1, search="left at the paper's value"
+        0.98,
+        "factor on the strength after every round",
+        above=0,
+        high=1,
+        search="left at the paper's value",
+        step_input=True,
     )
     samples: int = param(32, "features that a client generates per step", low=1, search="its cost decides")
     steps: int = param(50, "steps of the generator per round", low=0, search="left at the paper's value")
     batch: int = param(32, "features per step of the generator", low=2, search="its cost decides")
-    eta: float = param(3e-4, "learning rate of the generator's Adam", above=0, search="left at the paper's value")
-    diversity: float = param(1.0, "weight of L_dis", low=0, search="left at the paper's value")
+    eta: float = param(
+        3e-4, "learning rate of the generator's Adam", above=0, search="left at the paper's value", step_input=True
+    )
+    diversity: float = param(1.0, "weight of L_dis", low=0, search="left at the paper's value", step_input=True)
     noise: int = param(32, "length of z", low=1, search="it is the size of the generator")
     width: int = param(256, "hidden units of the generator", low=1, search="it is the size of the generator")
 

@@ -30,7 +30,7 @@ class FedLC(Part):
     group = "baseline"
     summary = "Calibrates logits by class frequency"
 
-    tau: float = param(1.0, "strength of the calibration; 0 is FedAvg", low=0, search=(0.1, 3, "log"))
+    tau: float = param(1.0, "strength of the calibration; 0 is FedAvg", low=0, search=(0.1, 3, "log"), step_input=True)
     missing: str = param(
         "one", "a class that the client lacks: one sample, or out of the softmax", choices=("one", "out")
     )

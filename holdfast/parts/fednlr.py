@@ -49,9 +49,15 @@ class FedNLR(Part):
     group = "paper"
     summary = "Gives every neuron its own learning rate"
 
-    mu0: float = param(1.0, "spread of rates common to all layers; with a1 = a2 = 0, 1 is FedAvg", low=1, search=(1, 5))
-    a1: float = param(1.0, "more spread in deeper layers", low=0, search=(0, 2))
-    a2: float = param(1.0, "more spread in wider layers", low=0, search=(0, 2))
+    mu0: float = param(
+        1.0,
+        "spread of rates common to all layers; with a1 = a2 = 0, 1 is FedAvg",
+        low=1,
+        search=(1, 5),
+        step_input=True,
+    )
+    a1: float = param(1.0, "more spread in deeper layers", low=0, search=(0, 2), step_input=True)
+    a2: float = param(1.0, "more spread in wider layers", low=0, search=(0, 2), step_input=True)
     mu: tuple[float, ...] | None = param(
         None,
         "the spread itself, in place of the formula: one number, or one per layer",

@@ -29,7 +29,9 @@ class FedRS(Part):
     group = "baseline"
     summary = "Protects classes that a client lacks"
 
-    alpha: float = param(0.5, "scale of the missing classes' logits; 1 is FedAvg", low=0, high=1, search=(0, 1))
+    alpha: float = param(
+        0.5, "scale of the missing classes' logits; 1 is FedAvg", low=0, high=1, search=(0, 1), step_input=True
+    )
     scaled: str = param("missing", "which logits are scaled: all is by frequency", choices=("missing", "all"))
 
     @property

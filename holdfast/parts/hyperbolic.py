@@ -33,9 +33,13 @@ class Hyperbolic(Part):
     paper = "An et al. 2023, Federated Learning with Manifold Regularization and Normalized Update Reaggregation"
     summary = "Keeps features near the global model's"
 
-    gamma: float = param(0.005, "strength of the penalty; 0 is FedAvg", low=0, search=(1e-4, 0.1, "log"))
-    sigma: float = param(1e4, "scale of the distance", above=0, search=(1e2, 1e6, "log"))
-    beta: float = param(1.0, "parameter of the Lorentz model", above=0, search="left at the paper's value")
+    gamma: float = param(
+        0.005, "strength of the penalty; 0 is FedAvg", low=0, search=(1e-4, 0.1, "log"), step_input=True
+    )
+    sigma: float = param(1e4, "scale of the distance", above=0, search=(1e2, 1e6, "log"), step_input=True)
+    beta: float = param(
+        1.0, "parameter of the Lorentz model", above=0, search="left at the paper's value", step_input=True
+    )
     space: str = param("hyperbolic", "where the distance is measured", choices=("hyperbolic", "euclidean", "input"))
 
     @property

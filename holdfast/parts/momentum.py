@@ -35,7 +35,9 @@ class Momentum(Part):
     summary = "Runs SGD with momentum at the clients"
     keeps = "momentum"
 
-    beta: float = param(0.9, "share of the old momentum to keep; 0 is FedAvg", low=0, below=1, search=(0, 0.99))
+    beta: float = param(
+        0.9, "share of the old momentum to keep; 0 is FedAvg", low=0, below=1, search=(0, 0.99), step_input=True
+    )
     nesterov: bool = param(False, "whether to look one step ahead")
     keep: bool = param(False, "whether m stays at the client between rounds")
 

@@ -30,8 +30,8 @@ class Moon(Part):
     summary = "Contrasts global and previous features"
     keeps = "its previous model"
 
-    mu: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0, search=(0.1, 10, "log"))
-    T: float = param(0.5, "temperature", above=0, search=(0.1, 2, "log"))
+    mu: float = param(1.0, "strength of the penalty; 0 is FedAvg", low=0, search=(0.1, 10, "log"), step_input=True)
+    T: float = param(0.5, "temperature", above=0, search=(0.1, 2, "log"), step_input=True)
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ class Prox(Part):
     paper = "Li et al. 2020, Federated Optimization in Heterogeneous Networks"
     summary = "Pulls local models to the global one"
 
-    mu: float = param(0.01, "strength of the pull; 0 is FedAvg", low=0, search=(1e-4, 1, "log"))
+    mu: float = param(0.01, "strength of the pull; 0 is FedAvg", low=0, search=(1e-4, 1, "log"), step_input=True)
 
     def direction(self, c: Client, g: Tensor, w: Tensor) -> tuple[Tensor, Tensors]:
         return g + self.mu * (w - c.w0), {}

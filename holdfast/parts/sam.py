@@ -31,13 +31,16 @@ class Sam(Part):
     paper = "Qu et al. 2022, Generalized Federated Learning via Sharpness Aware Minimization"
     summary = "Takes gradients where the loss is highest"
 
-    rho: float = param(0.05, "radius of the neighbourhood; 0 is FedAvg", low=0, search=(5e-3, 0.5, "log"))
+    rho: float = param(
+        0.05, "radius of the neighbourhood; 0 is FedAvg", low=0, search=(5e-3, 0.5, "log"), step_input=True
+    )
     adaptive: bool = param(False, "scale the neighbourhood with the size of each weight (ASAM)")
     offset: float = param(
         0.01,
         "adaptive: added to the size of a weight, so that zeros are perturbed too",
         low=0,
         search="it only keeps zeros from being left out",
+        step_input=True,
     )
 
     def gradient(self, c: Client, grad_fn: Callable[[Tensor], Gradient], w: Tensor) -> Gradient:

@@ -39,7 +39,9 @@ class Smoo(Part):
     server_reads = "update"
     linear: ClassVar[dict[str, str]] = {"dual": MEAN}
 
-    rho: float = param(0.1, "length of the perturbations; 0 is FedAvg", low=0, search=(5e-3, 0.5, "log"))
+    rho: float = param(
+        0.1, "length of the perturbations; 0 is FedAvg", low=0, search=(5e-3, 0.5, "log"), step_input=True
+    )
     dual: str = param(
         "whole", "what the server averages: mu_i, or mu_i minus the last perturbation", choices=("whole", "last")
     )

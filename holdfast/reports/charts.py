@@ -22,14 +22,14 @@ class Line:
 
     Attributes:
         label: The label of its entry.
-        x: The rounds, or the positions of swept values.
+        x: The rounds, the times on the virtual clock, or the positions of swept values.
         y: The mean over seeds.
         spread: The standard deviation; None where there is only one seed.
         hue: The number of its colour.
     """
 
     label: str
-    x: list[int]
+    x: Sequence[float]
     y: list[Number]
     spread: list[Number]
     hue: int
@@ -200,7 +200,23 @@ def scores(study: Study) -> list[Chart]:
     test = LineChart(key, f"Test {name}", note, [], study.percent, study.floor, tall=True)
     chosen = f"{note}; best rounds are chosen by it"
     other = LineChart(f"validation-{key}", f"Validation {name}", chosen, [], study.percent)
-    return curve(study, lambda e: e.curves.test, test) + curve(study, lambda e: e.curves.validation, other)
+    judged = curve(study, lambda e: e.curves.validation, other)
+    return curve(study, lambda e: e.curves.test, test) + over_clock(study, test) + judged
+
+
+def over_clock(study: Study, test: LineChart) -> list[Chart]:
+    """Return the same curves over the virtual clock, at the mean time of each round, if there is one."""
+    series: list[Line] = []
+    for hue, e in coloured(study):
+        rounds = e.curves.rounds
+        score = line(study, e, hue, rounds, e.curves.test)
+        times = line(study, e, hue, rounds, e.curves.virtual or [], mean).y
+        known = [i for i, t in enumerate(times) if t is not None]
+        x = [t for t in times if t is not None]
+        series.append(replace(score, x=x, y=[score.y[i] for i in known], spread=[score.spread[i] for i in known]))
+    title, note = f"{test.title} over virtual time", "of the global model, by the time on the virtual clock"
+    chart = replace(test, key=f"{test.key}-over-virtual-time", title=title, note=note, series=series)
+    return with_points(replace(chart, across="virtual seconds", tall=False))
 
 
 def losses(study: Study) -> list[Chart]:
@@ -231,7 +247,7 @@ def feature_norms(study: Study) -> list[Chart]:
     if len(study.entries) > 1 or not known:
         return []
     lines = [line(study, only, 0, curve.rounds, curve.values, mean) for _, curve in known]
-    rounds, values = lines[0].x, [one.y for one in lines]
+    rounds, values = [int(t) for t in lines[0].x], [one.y for one in lines]
     if not rounds:
         return []
     title, note = (
@@ -264,6 +280,7 @@ class CostKind:
 
 COSTS = (
     CostKind("rounds", "Rounds", "of communication", lambda cost: cost.rounds, formatting.count),
+    CostKind("virtual", "Virtual time", "on the virtual clock", lambda cost: cost.virtual or [], formatting.seconds),
     CostKind("seconds", "Time", "wall-clock, without warm-up", lambda cost: cost.seconds, formatting.seconds),
     CostKind("bytes", "Traffic", "up and down", lambda cost: cost.bytes, formatting.traffic),
 )
@@ -281,6 +298,7 @@ def costs(study: Study) -> list[BarChart]:
             [cost_bar(e, kind, i) for i, e in done],
         )
         for kind in COSTS
+        if any(len(kind.values(target)) for _, e in done for target in e.targets)
     ]  # fmt: skip
 
 

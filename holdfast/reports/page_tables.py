@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.comparison.score_text import NONE
 from holdfast.comparison.study_schema import PairedDifference, Study, StudyEntry
-from holdfast.comparison.tables import chosen, has_ratios, last_scores, unless_never
+from holdfast.comparison.tables import chosen, has_clock, has_ratios, last_scores, unless_never
 from holdfast.reports import charts, formatting
 from holdfast.reports.formatting import score_text
 
@@ -72,15 +72,17 @@ def results(study: Study) -> PageTable:
 
 def scores(study: Study) -> PageTable:
     """Return other scores and costs; of a single method also the final score."""
-    alone, text = len(study.entries) == 1, score_text(study)
+    alone, text, clock = len(study.entries) == 1, score_text(study), has_clock(study)
 
     def cells(e: StudyEntry) -> list[Cell]:
         kinds = [e.scores.final] * alone + [e.scores.best, e.scores.last5]
         ratios = [formatting.figure(r.mean) for r in (e.kappa, e.rho) if r is not None]
-        costs = [formatting.seconds(e.seconds.mean), formatting.traffic(e.bytes.mean), *ratios]
+        costs = [formatting.seconds(e.virtual.mean if e.virtual else None)] * clock
+        costs += [formatting.seconds(e.seconds.mean), formatting.traffic(e.bytes.mean), *ratios]
         return [*(plain(text.spread(kind)) for kind in kinds), *map(plain, costs)]
 
-    head = ["Final"] * alone + [f"Best {chosen(study)}", f"Last {last_scores(study)}", "Time", "Traffic"]
+    head = ["Final"] * alone + [f"Best {chosen(study)}", f"Last {last_scores(study)}"]
+    head += ["Virtual time"] * clock + ["Time", "Traffic"]
     return table(study, head + ["κ", "ρ"] * has_ratios(study), cells, with_floor=alone)
 
 

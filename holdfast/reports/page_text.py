@@ -7,11 +7,13 @@ from holdfast.comparison.study_schema import Study, StudyEntry
 from holdfast.comparison.sweep_edges import edges
 from holdfast.comparison.tables import (
     NEVER,
+    VIRTUAL,
     best_point_lines,
     candidates,
     chosen,
     direction,
     federation,
+    has_clock,
     has_ratios,
     how_chosen,
     last_scores,
@@ -168,6 +170,7 @@ def foot(study: Study) -> str:
         "Time is wall-clock time over whole rounds, including evaluation and the warm-up and compilation in a run's "
         "first round: compare methods by rounds and traffic instead.",
     ]
+    sentences += [VIRTUAL] * has_clock(study)
     if any(e.epsilon is not None for e in study.entries):
         sentences.append(
             "ε covers the models alone: training losses, drift and scores of clients are computed without noise."

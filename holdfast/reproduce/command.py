@@ -57,7 +57,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--device", {}, "auto, cpu, cuda, cuda:N or mps"),
     ("--collect", FLAG, "run nothing, and make the tables of what is in --out"),
     ("--light", FLAG, "delete the checkpoint of every finished run"),
-    ("--together", SWITCH, "whether seeds and learning rates share steps; default: on a GPU"),
+    ("--together", SWITCH, "whether seeds, learning rates and numbers of parts share steps; default: on a GPU"),
     ("--note", {"default": "", "metavar": "TEXT"}, "a sentence to keep with the numbers, such as the data's origin"),
     ("--list", FLAG, "list the papers, or a paper's tables, rows, columns and settings, and run nothing"),
     ("--papers", {"metavar": "DIR"}, "folder of the papers' files; default: those of the library"),

@@ -86,7 +86,8 @@ def reproduce(
         out: The folder of the runs, which all tables share; default: ``runs/reproduce-PAPER-SCALE``.
         collect: Run nothing, and make the tables of what is in the folder.
         light: Delete the checkpoint of every finished run.
-        together: Whether runs that differ in nothing but seeds and learning rates share compiled steps; None: on a GPU.
+        together: Whether runs that differ in nothing but seeds, learning rates and numbers of parts share compiled
+            steps; None: on a GPU.
         note: A sentence to keep with the numbers.
         reading: The reading of the paper, by name.
         readings: Run the baselines alone, under every reading.

@@ -4,7 +4,8 @@
     checkpoint/server-000007.safetensors       the global model and what the parts keep at the server
     checkpoint/client-000012-000005.safetensors   what the parts keep at client 12, as of round 5
 
-The two newest manifests are kept. Only clients that changed are written again. The manifest also covers the settings
+The two newest manifests are kept, and that of the best round by validation data. Only clients that changed are written
+again. The manifest also covers the settings
 and the history of the run, and itself: whatever was changed since, other than by Holdfast, is refused.
 """
 
@@ -44,13 +45,14 @@ class Manifest(NamedTuple):
     format: int = FORMAT
 
 
-def save(folder: Path, snapshot: Snapshot, run: dict[str, int] | None = None) -> None:
+def save(folder: Path, snapshot: Snapshot, run: dict[str, int] | None = None, best: int | None = None) -> None:
     """Write the state after a round. A reader sees the old checkpoint or the new one, never a mixture.
 
     Args:
         folder: The folder of the checkpoints.
         snapshot: The state.
         run: The checksums of the rest of the run, such as its history.
+        best: The best round so far, whose checkpoint is kept as well.
     """
     folder.mkdir(parents=True, exist_ok=True)
     newest = _manifests(folder)[-1:]
@@ -62,11 +64,11 @@ def save(folder: Path, snapshot: Snapshot, run: dict[str, int] | None = None) ->
         own = f"client-{i:06d}-{snapshot.round:06d}.safetensors"
         files[own] = _write(folder / own, flatten(snapshot.clients[i]))
     manifest = Manifest(snapshot.round, {name: checksum}, files, run or {})
-    write_atomically(folder / f"round-{snapshot.round:06d}.json", _to_json(manifest))
-    _clean(folder)
+    write_atomically(folder / manifest_name(snapshot.round), _to_json(manifest))
+    _clean(folder, best)
 
 
-def load(folder: Path, server: Server, clients: ClientStates | None) -> int:
+def load(folder: Path, server: Server, clients: ClientStates | None, round: int | None = None) -> int:
     """Bring server and clients to the newest checkpoint; without ``clients``, the server alone.
 
     States must be exactly those that the method keeps; names from an earlier version are translated.
@@ -75,11 +77,12 @@ def load(folder: Path, server: Server, clients: ClientStates | None) -> int:
         folder: The folder of the checkpoints.
         server: The server of the run, as it starts.
         clients: The client states of the run, as they start; None: they are not read.
+        round: The round whose checkpoint is wanted; None: the newest.
 
     Returns:
         The round of the checkpoint; 0 if there is none.
     """
-    manifests = _manifests(folder)
+    manifests = [path for path in _manifests(folder) if round is None or path.name == manifest_name(round)]
     if not manifests:
         return 0
     path = manifests[-1]
@@ -193,7 +196,7 @@ def _read_manifest(path: Path) -> Manifest:
         names = [*manifest.server, *manifest.clients]
         if not manifest.server or not all(NAME.fullmatch(name) for name in names):
             raise ValueError("names of files")
-        if path.name != f"round-{manifest.round:06d}.json":
+        if path.name != manifest_name(manifest.round):
             raise ValueError("round")
         covered = version >= COVERED_SINCE or "checksum" in found
         if covered and version <= FORMAT and json.loads(_to_json(manifest)) != found:
@@ -240,12 +243,17 @@ def _damaged(path: Path, manifest: Path, manifests: list[Path]) -> HoldfastError
     )
 
 
-def _clean(folder: Path) -> None:
-    """Delete manifests beyond the newest two, and files that none of these names. A folder is not ours: it stays."""
+def manifest_name(round: int) -> str:
+    """Return the name of the manifest of a round."""
+    return f"round-{round:06d}.json"
+
+
+def _clean(folder: Path, best: int | None) -> None:
+    """Delete manifests beyond the newest two and the best, and files that none of these names; a folder stays."""
     manifests = _manifests(folder)
-    kept = [_read_manifest(m) for m in manifests[-KEEP:]]
-    named = {name for m in kept for name in (*m.server, *m.clients)}
+    kept = [m for m in manifests[:-KEEP] if best is not None and m.name == manifest_name(best)] + manifests[-KEEP:]
+    named = {name for m in map(_read_manifest, kept) for name in (*m.server, *m.clients)}
     unnamed = [path for path in folder.glob("*.safetensors") if path.name not in named]
-    for path in [*manifests[:-KEEP], *unnamed]:
+    for path in [*(m for m in manifests if m not in kept), *unnamed]:
         if not path.is_dir():
             path.unlink()

@@ -17,6 +17,7 @@ from holdfast.core.files import write_atomically
 from holdfast.core.user_files import checksum, file_name, file_reference, read_source
 from holdfast.method.config import Config
 from holdfast.runs.run_files import COPIES
+from holdfast.speeds.speed_choice import checksum as speeds_checksum
 
 # Settings that may name a function in a file, and what it makes or is.
 FUNCTIONS = {"model": "model", "data": "data set", "metric": "metric"}
@@ -42,7 +43,8 @@ def code_files(config: Config) -> dict[str, CodeFile]:
 def recorded(config: Config) -> Config:
     """Return a config in which files have their names alone, and ``files`` says where they are and what they hold.
 
-    A name alone that ``files`` knows stands for that file; any other is looked for in the current folder.
+    The checksum of a file of client speeds is recorded as well. A name alone that ``files`` knows stands for that file;
+    any other is looked for in the current folder.
     """
     before, found = code_files(config), dict[str, CodeFile]()
 
@@ -53,7 +55,10 @@ def recorded(config: Config) -> Config:
         _add(found, new)
         return new.name
 
-    return _with_files(config, renamed(vars(config), record), found.values())
+    speeds = config.speeds_checksum
+    if config.client_speeds is not None and speeds is None:
+        speeds = speeds_checksum(config.client_speeds)
+    return _with_files(config, renamed(vars(config), record) | {"speeds_checksum": speeds}, found.values())
 
 
 def with_files_of(config: Config, others: Iterable[Config]) -> Config:
@@ -115,7 +120,12 @@ def for_resume(stored: Config, asked: Mapping[str, Any], folder: Path) -> tuple[
 
 def refuse_changed_files(stored: Config, asked: Config, where: Path) -> None:
     """Raise an error if a run on disk was started with another content of a file than it would have today."""
-    now = code_files(asked)
+    now, before = code_files(asked), stored.speeds_checksum
+    if stored.client_speeds == asked.client_speeds and before is not None and before != asked.speeds_checksum:
+        raise HoldfastError(
+            f"{asked.client_speeds} has changed since the run in {where} was started: restore it, or start over with "
+            "--overwrite"
+        )
     for name, file in code_files(stored).items():
         if name in now and now[name].checksum != file.checksum:
             raise HoldfastError(

@@ -155,15 +155,15 @@ class RunFolder:
         with naming(self.path / HISTORY), (self.path / HISTORY).open("a", encoding="utf-8") as file:
             file.write(to_line(record))
 
-    def keep(self, config: Config, snapshot: Snapshot) -> None:
-        """Write a checkpoint, once the history that it covers is on the disk."""
+    def keep(self, config: Config, snapshot: Snapshot, best: int | None = None) -> None:
+        """Write a checkpoint, once the history that it covers is on the disk; that of the ``best`` round stays."""
         from holdfast.runs import checkpoint
 
         if self.lock is not None:
             self.lock.check()
         with naming(self.path / HISTORY), (self.path / HISTORY).open("rb") as file:
             sync(file)
-        checkpoint.save(self.checkpoint, snapshot, self.checksums(config, snapshot.round))
+        checkpoint.save(self.checkpoint, snapshot, self.checksums(config, snapshot.round), best)
 
     def finish(self, summary: dict[str, Any]) -> None:
         write_summary(self.path, summary)

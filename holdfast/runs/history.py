@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from holdfast.metrics.metric import Metric
 
 # Left out of a line if there is nothing to say.
-LEFT_OUT = ("validation", "clients", "epsilon", "failed", "reset", "waiting", "overhead")
+LEFT_OUT = (
+    "validation", "clients", "far", "epsilon", "virtual_seconds", "away", "late", "shortened", "failed", "reset",
+    "waiting", "overhead",
+)  # fmt: skip
 OLD_SCORES = {"test_accuracy": "accuracy", "test_loss": "loss"}  # keys of earlier versions
 
 
@@ -97,7 +100,7 @@ def summarize(records: Sequence[RoundRecord], metric: Metric, guessing: float | 
     megabytes = sum(r.upload_bytes + r.download_bytes for r in records) / 1e6
     final = last[-1] if last else None
     accuracy = final if metric.name == "accuracy" else None
-    explosion = exploded([r.train_loss for r in records if r.cohort], guessing)
+    explosion = exploded([r.train_loss for r in records if r.trained], guessing)
     return {
         "rounds": len(records),
         "metric": metric.name,
@@ -114,8 +117,21 @@ def summarize(records: Sequence[RoundRecord], metric: Metric, guessing: float | 
         "rho": accuracy * 1e4 / megabytes if accuracy is not None and megabytes else None,  # and per megabyte
         "skipped_updates": sum(len(r.skipped) for r in records),
         "failed_updates": sum(len(r.failed) for r in records),
+        "far_updates": sum(len(r.far) for r in records),
+        **on_the_clock(records),
         "exploded": explosion is not None,
         "exploded_round": explosion,
+    }
+
+
+def on_the_clock(records: Sequence[RoundRecord]) -> dict[str, Any]:
+    """Return the time of a run on its virtual clock and how many updates were late; empty if it has none."""
+    if not any(r.virtual_seconds is not None for r in records):
+        return {}
+    return {
+        "virtual_seconds": sum(r.virtual_seconds or 0.0 for r in records),
+        "late_updates": sum(len(r.late) for r in records),
+        "shortened_updates": sum(len(r.shortened) for r in records),
     }
 
 

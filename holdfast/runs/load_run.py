@@ -27,6 +27,7 @@ from holdfast.models.zoo import models
 from holdfast.runs import checkpoint
 from holdfast.runs.client_table import read_client_table
 from holdfast.runs.code_files import for_resume, located
+from holdfast.runs.early_stopping import best_round, scores
 from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder
@@ -45,7 +46,11 @@ REMEDY = "resume the run to write it again"
 
 
 def load_run(
-    folder: str | Path, model: nn.Module | Factory | str | None = None, federation: Federation | None = None
+    folder: str | Path,
+    model: nn.Module | Factory | str | None = None,
+    federation: Federation | None = None,
+    *,
+    best: bool = False,
 ) -> Result:
     """Load a run from its folder, finished or stopped, with the model of its newest checkpoint.
 
@@ -57,6 +62,7 @@ def load_run(
             ones must be those that it had.
         federation: The federation of the run; given, the model is evaluated on its test data. A run of your own data
             that was made by an earlier version needs it.
+        best: Whether to load the model of the best round by validation data instead.
 
     Returns:
         The result: history, summary and a model that can predict.
@@ -75,17 +81,34 @@ def load_run(
     done = checkpoint.load(place.checkpoint, server, None)
     if not done:
         raise HoldfastError(f"the run in {place.path} has no checkpoint, so it has no trained model: run it again")
-    net = net.with_stats(server.stats)
-    history, w = read_history(place.path / HISTORY, done), server.served()
+    history = read_history(place.path / HISTORY, done)
     metric = metric_named(located(config).metric or known.data.task.metrics[0])
+    if best:
+        done = _load_best(place, history, metric, server)
+    net, w = net.with_stats(server.stats), server.served()
     summary = _summary(place, config, history, metric, loss_of_guessing(method, known))
-    score = _score(history, summary) if place.finished else None
+    score = _score(history[:done], {} if best else summary) if place.finished or best else None
     if federation is not None:
         with arithmetic(config.precision):
             usual = usual_metrics(known.data.task, metric if metric.installed() else None)
             score = evaluate(net, w, known.to(net.device, net.dtype), usual)
     table = read_client_table(place.path) if place.finished else None
     return Result(config, history, summary, net, w, score, facts, table)
+
+
+def _load_best(place: RunFolder, history: list[RoundRecord], metric: Metric, server: Server) -> int:
+    """Bring the server to the checkpoint of the best round, and return that round."""
+    round = best_round(scores(history, metric.name, "validation"), metric)
+    if round is None:
+        raise HoldfastError(
+            f"the run in {place.path} has no validation scores, by which a round would be the best: run it with "
+            "--validation 0.1"
+        )
+    if not checkpoint.load(place.checkpoint, server, None, round):
+        raise HoldfastError(
+            f"the run in {place.path} has no checkpoint of its best round, {round}: leave out best, or run it again"
+        )
+    return round
 
 
 def _config(place: RunFolder) -> Config:

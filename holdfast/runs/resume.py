@@ -42,7 +42,7 @@ def first_difference(stored: Config, asked: Mapping[str, Any], roles: tuple[str,
     """
     allowed, decided = with_role(*roles), with_role("decided")
     for name, value in asked.items():
-        if name not in FIELDS or name in allowed or (value is None and name in decided):
+        if name not in FIELDS or name in allowed or (value in (None, "auto") and name in decided):
             continue
         value = checked(stored.name, FIELDS[name], value)
         before = stored.deal_seed if name == "split_seed" else getattr(stored, name)

@@ -29,7 +29,7 @@ from holdfast.runs import checkpoint
 from holdfast.runs.checkpoint_writer import CheckpointWriter
 from holdfast.runs.client_table import client_table, finite, write_client_table
 from holdfast.runs.code_files import for_resume, recorded
-from holdfast.runs.early_stopping import stopped
+from holdfast.runs.early_stopping import best_round, scores, stopped
 from holdfast.runs.explosion import loss_of_guessing
 from holdfast.runs.file_imports import import_parts
 from holdfast.runs.folder import RunFolder
@@ -267,6 +267,7 @@ def _open(trainer: Trainer, options: RunOptions, federation: Federation) -> list
     check_encoding(folder.path, stored, trainer.federation)
     done = checkpoint.load(folder.checkpoint, trainer.server, trainer.clients)
     records = folder.reopen(trainer.config, done)
+    trainer.resume_after(records)
     trainer.settle()
     if not folder.described:  # the run was killed before it was, or an earlier version started it
         folder.describe(trainer.federation, trainer.net, federation)
@@ -301,18 +302,19 @@ def _rounds_with(
             if trainer.federation.client_names != names:
                 folder.describe(trainer.federation, trainer.net)
             folder.append(record)
-            if t % config.checkpoint_every == 0 or t == config.rounds or stopping:
-                _keep(writer, folder, trainer, t)
+            best = best_round(scores(history, trainer.metric.name, "validation"), trainer.metric)
+            if t % config.checkpoint_every == 0 or t == config.rounds or stopping or t == best:
+                _keep(writer, folder, trainer, t, best)
         options.on_round(record)
         if stopping:
             break
     return found
 
 
-def _keep(writer: CheckpointWriter, folder: RunFolder, trainer: Trainer, t: int) -> None:
-    """Keep the state after round ``t``, while the next rounds are trained."""
+def _keep(writer: CheckpointWriter, folder: RunFolder, trainer: Trainer, t: int, best: int | None) -> None:
+    """Keep the state after round ``t``, while the next rounds are trained; that of the ``best`` round stays."""
     config = trainer.config
-    writer.keep(lambda: take(t, trainer.server, trainer.clients), lambda snapshot: folder.keep(config, snapshot))
+    writer.keep(lambda: take(t, trainer.server, trainer.clients), lambda snapshot: folder.keep(config, snapshot, best))
     first = t <= config.checkpoint_every  # a history longer than that has a checkpoint, or has lost it
     if first or not isinstance(trainer, Simulation):  # nodes drop the states that no checkpoint needs
         writer.wait()

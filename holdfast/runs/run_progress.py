@@ -16,6 +16,7 @@ from holdfast.runs.client_table import ClientTable
 from holdfast.runs.explosion import explanation, exploded, loss_of_guessing
 from holdfast.runs.history import read_history
 from holdfast.runs.live_line import LiveLine
+from holdfast.runs.loss_jumps import jump
 from holdfast.runs.run_files import HISTORY
 from holdfast.training.client_scores import WORST
 from holdfast.training.round import Trainer
@@ -52,7 +53,7 @@ class RunProgress:
 
     def resume(self, records: Sequence[RoundRecord]) -> None:
         """Take the rounds into account that were done before."""
-        self.losses = [record.train_loss for record in records if record.cohort]
+        self.losses = [record.train_loss for record in records if record.trained]
 
     def begin(self, text: str, done: int, rounds: int) -> None:
         say(self.console, text)
@@ -91,8 +92,14 @@ class RunProgress:
         if record.skipped:
             who = f"client{'s' * (len(record.skipped) > 1)} {', '.join(map(self.name_of, record.skipped))}"
             say(self.console, f"round {record.round}: skipped the update of {who}, which is not finite")
-        if record.cohort:
+        for client, length in record.far.items():
+            what = f"the update of client {self.name_of(client)} is {length:g} times as long as the median"
+            say(self.console, f"round {record.round}: {what}")
+        if record.trained:
             self.losses.append(record.train_loss)
+            if (times := jump(self.losses)) is not None:
+                what = f"the training loss jumped to {times:.1f} times its usual value"
+                say(self.console, f"round {record.round}: {what}")
         if exploded(self.losses, self.guessing) == record.round:
             say(self.console, explanation(record.round))
         for client, why in record.failed.items():
@@ -139,6 +146,15 @@ def privacy(summary: Mapping[str, Any]) -> list[str]:
         f"({summary['neighbours']}), by noise {summary['noise_multiplier']:.3g}",
         f"not covered: {'; '.join(summary['not_covered'])}",
     ]
+
+
+def on_the_clock(summary: Mapping[str, Any]) -> list[str]:
+    """Return the line about the virtual clock at the end of a run, if it has one."""
+    if "virtual_seconds" not in summary:
+        return []
+    missed = {"late": summary["late_updates"], "stopped early at the deadline": summary["shortened_updates"]}
+    what = [f"{number} update{'s' * (number != 1)} {how}" for how, number in missed.items() if number]
+    return ["; ".join([f"{summary['virtual_seconds']:.1f} s on the virtual clock", *what])]
 
 
 def over_clients(summary: Mapping[str, Any], table: ClientTable | None) -> list[str]:

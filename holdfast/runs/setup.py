@@ -32,9 +32,10 @@ from holdfast.models.factories import Factory, factory_name, from_factory, is_fa
 from holdfast.models.net import Net
 from holdfast.models.zoo import make, takes_tokens
 from holdfast.runs.code_files import located
+from holdfast.speeds.speed_choice import checksum
 from holdfast.training.privacy import accountant, noise_for
 from holdfast.training.round import Trainer
-from holdfast.training.simulation import Simulation, decided
+from holdfast.training.simulation import Simulation, clock_of, decided
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,48 @@ def prepare(
         The setup. Its config has everything decided that was left open.
     """
     federation = deal(config) if federation is None else federation
-    config = with_noise(config, method, federation)
+    config = with_noise(with_speeds(config, federation), method, federation)
     method, federation, net = check_together(config, method, federation, model)
     config = decided(with_federation(config, federation), federation, net).changed(ran_on=name_on_machine(net.device))
     factory = None if isinstance(model, nn.Module) else model
     metric = read_metric(located(config).metric, federation.data.task)
     return RunSetup(config, method, federation.to(net.device, net.dtype), net, path, factory, metric)
+
+
+def with_speeds(config: Config, federation: Federation) -> Config:
+    """Return the config with the checksum of its file of client speeds, if it has one; all of the file is checked."""
+    if config.client_speeds is None:
+        return config
+    if config.engine in OTHER_TRAINERS:
+        raise HoldfastError(
+            f"client_speeds slows down simulated clients, but with engine {config.engine} real machines train: leave "
+            "out client_speeds"
+        )
+    if clock_of(config, federation).speeds.leaves:
+        federation.need_all_clients("client_speeds with clients that are away")
+    found, before = checksum(config.client_speeds), config.speeds_checksum
+    if before is not None and found != before:
+        raise HoldfastError(
+            f"{config.client_speeds} has changed since the run was started: restore it, or start over with --overwrite"
+        )
+    return config.changed(speeds_checksum=found)
+
+
+def check_speeds(config: Config, method: Method) -> None:
+    """Refuse sums whose rounds the virtual clock does not know, or that count on who is drawn."""
+    if config.client_speeds is None:
+        return
+    for hook in ("consult", "trips", "survey"):
+        for part in method.filling(hook):
+            raise HoldfastError(
+                f"{part.name} asks clients for more than one update per round, which client_speeds does not time: "
+                "leave out one of them"
+            )
+    if method.private is not None:
+        raise HoldfastError(
+            f"{method.private.name} accounts for cohorts that chance alone decides, but client_speeds decides who is "
+            "there and in time: leave out one of them"
+        )
 
 
 def with_noise(config: Config, method: Method, federation: Federation) -> Config:
@@ -187,6 +224,7 @@ def check_together(
     if federation.leaks and not any(part.accepts_test_data for part in method.parts):
         raise HoldfastError("public data is the test data, but no part of this method may use it: leave out public")
     check_attack(config)
+    check_speeds(config, method)
     check_privacy(config, method, federation)
     check_choices(config, method, federation)
     method.check(config, net, federation)

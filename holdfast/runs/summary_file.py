@@ -50,6 +50,10 @@ class SummaryFigures:
     exploded_round: int | None = None
     skipped_updates: int | None = None
     failed_updates: int | None = None
+    far_updates: int | None = None
+    virtual_seconds: float | None = None
+    late_updates: int | None = None
+    shortened_updates: int | None = None
     engine: str | None = None
     device: str | None = None
     date: str | None = None

@@ -35,12 +35,14 @@ from holdfast.training.client_sampling import draw
 from holdfast.training.client_scores import ClientScores
 from holdfast.training.client_states import ClientStates
 from holdfast.training.drift import measure
-from holdfast.training.evaluation import AT_ONCE, Score, evaluate, mean_score, predicted, score, usual_metrics
+from holdfast.training.evaluation import AT_ONCE, Score, mean_score, score, usual_metrics
 from holdfast.training.personal import PersonalScores
 from holdfast.training.privacy import accountant
 from holdfast.training.round_record import RoundRecord
+from holdfast.training.sample_pass import SamplePass
 from holdfast.training.server import Server
 from holdfast.training.slices import CohortCollector, SliceSums
+from holdfast.training.update_lengths import far_from_median
 
 log = logging.getLogger("holdfast")
 
@@ -97,6 +99,23 @@ class Trainer(ABC):
         """The metrics of every evaluation."""
         return usual_metrics(self.federation.data.task, self.metric)
 
+    @cached_property
+    def test_pass(self) -> SamplePass:
+        """Runs models on the test samples."""
+        return SamplePass(self.federation.data.task, lambda: self.federation.test_batches(AT_ONCE), self.captures)
+
+    @cached_property
+    def validation_pass(self) -> SamplePass:
+        """Runs models on the validation samples."""
+        held = self.federation.validation
+        assert held is not None
+        return SamplePass(self.federation.data.task, lambda: self.federation.held_batches(held, AT_ONCE), self.captures)
+
+    @property
+    def captures(self) -> bool:
+        """Whether work on the GPU is captured as CUDA graphs."""
+        return False
+
     # -- who trains the clients ----------------------------------------------------------------------------
     @abstractmethod
     def settle(self) -> None:
@@ -134,6 +153,13 @@ class Trainer(ABC):
     def draw(self, t: int) -> np.ndarray:
         """Draw the cohort of a round; nobody may be in it if noise hides that."""
         return draw(self.config, self.drawable(), t, again=self.privacy is None)
+
+    def in_time(self, broadcast: Broadcast, ids: np.ndarray) -> np.ndarray:
+        """Return the clients of a cohort whose work will arrive: by default all of them."""
+        return ids
+
+    def resume_after(self, history: Sequence[RoundRecord]) -> None:  # noqa: B027 - most trainers have no clock
+        """Take over from the rounds so far what is not in a checkpoint; by default nothing."""
 
     def received(self, update: CohortUpdate, round: int) -> CohortUpdate:
         """Return what reaches the server of what clients trained: by default all of it, unchanged."""
@@ -181,7 +207,8 @@ class Trainer(ABC):
             The scores.
         """
         if not self.net.kept_at_clients():
-            return evaluate(self.served_net, self.server.served(), self.federation, metrics or self.metrics)
+            found = self.test_pass(self.served_net, self.server.served())
+            return score(found, metrics or self.metrics, self.federation.classes)
         clients = self.score_clients() if clients is None else clients
         return mean_score(list(self.client_scores())) if clients is None else clients.mean()
 
@@ -192,9 +219,7 @@ class Trainer(ABC):
             return None
         if self.clients_validate():
             return self.scores_at_clients(VALIDATION).combined(self.metrics)
-        samples = fed.held_batches(fed.validation, AT_ONCE)
-        found = predicted(self.served_net, self.server.served(), fed.data.task, samples)
-        return score(found, self.metrics, fed.classes)
+        return score(self.validation_pass(self.served_net, self.server.served()), self.metrics, fed.classes)
 
     def clients_validate(self) -> bool:
         """Tell whether validation data is scored at the clients: where every client has its own model."""
@@ -219,19 +244,23 @@ class Trainer(ABC):
         ids = self.draw(t)
         self.load(t)
         broadcast, visits = self._consult(self.broadcast(t, self.server.messages()), ids)
-        groups = self.slices(ids) if len(ids) else []
+        heard = self.in_time(broadcast, ids) if len(ids) else ids
+        if len(ids) and not len(heard):
+            return self._unheard(broadcast, ids)
+        groups = self.slices(heard) if len(heard) else []
         sums = None
         if len(groups) > 1 and not (self.method.reads_deltas or self.config.drift):
             sums = SliceSums(self.server, lambda slice: self._server_view(t, slice, broadcast.lr))
         update, skipped, received = self._train_slices(broadcast, groups, sums)
         model = self.net.travelling
         sent = model + nbytes({"": broadcast.stats})
-        down = len(ids) * (sent * (1 + visits) + nbytes(broadcast.messages))
+        down = len(ids) * (sent * visits + self.download_bytes(broadcast))
         up = model * len(ids) * visits + received
         r = self._server_view(t, update, broadcast.lr)
         for number, (part, trip) in enumerate(self.trips, start=1):
             r, sent, received = self._trip(number, trip, r, update.uploads.get(part.name, {}))
             down, up = down + sent, up + received
+        far = {} if sums or self.privacy is not None else far_from_median(update.ids, update.deltas)
         counted, uploads = self._admit(r, update.uploads)
         skipped = sorted(skipped + left_out(r.ids, counted.ids))
         counted = replace(counted, update=sums.update() if sums else self.server.aggregate(counted, uploads))
@@ -244,9 +273,18 @@ class Trainer(ABC):
         record = RoundRecord(
             round=t, train_loss=loss, seconds=0.0,
             upload_bytes=up + received, download_bytes=down + sent, cohort=ids.tolist(), skipped=skipped,
-            drift=self._drift(r), epsilon=self._epsilon(t),
+            far=far, drift=self._drift(r), epsilon=self._epsilon(t),
         )  # fmt: skip
         return self.annotate(record)
+
+    def download_bytes(self, broadcast: Broadcast) -> int:
+        """Return the bytes that a client receives before its local training."""
+        return self.net.travelling + nbytes({"": broadcast.stats}) + nbytes(broadcast.messages)
+
+    def _unheard(self, broadcast: Broadcast, ids: np.ndarray) -> RoundRecord:
+        """Return the record of a round in which nobody is in time: the model and all states stay as they are."""
+        sent = len(ids) * self.download_bytes(broadcast)
+        return self.annotate(RoundRecord(int(broadcast.round), None, 0.0, 0, sent, ids.tolist()))
 
     def _admit(self, r: Round, uploads: PerPart) -> tuple[Round, PerPart]:
         """Return what of the cohort counts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from holdfast.data.client_maker import CohortSamples
 from holdfast.data.deal import CohortDeal, Deal
 from holdfast.data.federation import Federation
 from holdfast.engines.batches import BatchPlan, plan
-from holdfast.engines.choose import ENGINES, build, choose_for, compiles, products, workers
+from holdfast.engines.choose import ENGINES, best_convolutions, build, choose_for, compiles, convolutions, workers
 from holdfast.engines.cohort import Cohort, CohortUpdate
 from holdfast.engines.local_training import Broadcast, ClientInfo, LocalTraining
 from holdfast.engines.row_schedule import best_width
@@ -27,6 +28,7 @@ from holdfast.method.part import Part, Trip
 from holdfast.metrics.metric import Metric
 from holdfast.models.batchnorm import STATISTICS
 from holdfast.models.net import Net
+from holdfast.speeds.speed_choice import read_speeds
 from holdfast.training.attacked import Liars
 from holdfast.training.client_sampling import draw
 from holdfast.training.client_scores import ClientScores, joined, score_clients
@@ -37,8 +39,10 @@ from holdfast.training.personal import PersonalScores, own_model, personalise, t
 from holdfast.training.prefetch import Prefetcher
 from holdfast.training.privacy import accountant
 from holdfast.training.round import Trainer
+from holdfast.training.round_record import RoundRecord
 from holdfast.training.sample_buffer import SampleBuffer
 from holdfast.training.state_store import make_store
+from holdfast.training.virtual_clock import Timetable, VirtualClock, Work
 
 SURVEYED = 16  # clients surveyed at a time
 FORESEEN = 32  # rounds that decide how many rows a traced step has
@@ -84,6 +88,9 @@ class Simulation(Trainer):
         self.buffer = None if federation.on_demand is None else SampleBuffer(federation)
         require_samples(federation)
         device = net.device.type
+        self.clock = None if config.client_speeds is None else clock_of(config, federation)
+        self.allowed: dict[int, int] = {}  # the steps of every client in this round, if some stop early
+        self.timetable: Timetable | None = None  # of this round
         self.prefetcher = Prefetcher(self._upcoming) if device == "cuda" or self.buffer else None
         self.prepared: tuple[int, list[PreparedGroup]] = 0, []  # of this round, by the prefetcher
         self.engine_name, self.engine_reason = choose_for(config.engine, net, config.cohort_size, federation.example())
@@ -91,8 +98,8 @@ class Simulation(Trainer):
         self.workers = workers(config.workers, busy, device, config.cohort_size)
         if net.random:  # all threads draw from one generator
             self.workers = 1
-        if self.engine_name == "vector" and products(config.convolution, device):
-            net.use_products()
+        if self.engine_name == "vector":
+            net.use_convolutions(convolutions(config.convolution, net))
         if self.engine_name == "loop" and device == "cpu":
             net.use_channels_last()
         self._build_engines()
@@ -119,6 +126,10 @@ class Simulation(Trainer):
             for training, shape in zip(trainings, shapes, strict=True)
         ]
 
+    @property
+    def captures(self) -> bool:
+        return self.net.device.type == "cuda" and self.config.graphs and self.engine_name == "vector"
+
     def foreseen(self) -> list[list[int]]:
         """Return the local steps of every client of the first cohorts; nobody's are known if clients are on demand."""
         return foreseen(self.config, self.occupied, epoch_steps(self.config, self.federation))
@@ -127,7 +138,40 @@ class Simulation(Trainer):
         """Do nothing: all data is on this machine."""
 
     def drawable(self) -> np.ndarray | range:
-        return self.occupied
+        return self.occupied if self.clock is None else self.clock.present(self.occupied)
+
+    def resume_after(self, history: Sequence[RoundRecord]) -> None:
+        if self.clock is not None:
+            self.clock.resume(record.virtual_seconds for record in history)
+
+    def in_time(self, broadcast: Broadcast, ids: np.ndarray) -> np.ndarray:
+        """Return the clients whose work arrives before the deadline, and note which of them stop early."""
+        if self.clock is None:
+            return ids
+        held = self._info_on_host(ids, self.held)
+        steps = held.S.numpy() * draw_epochs(self.config, ids, int(broadcast.round))
+        samples = held.n.numpy()
+        work = Work(samples, np.minimum(samples, self.config.batch), steps)
+        found = self.clock.timetable(ids, work, self.download_bytes(broadcast), self._client_upload(broadcast))
+        if found.shortened:
+            self.allowed = dict(zip(found.ids.tolist(), found.steps.tolist(), strict=True))
+        self.timetable = found
+        return found.ids
+
+    def _client_upload(self, broadcast: Broadcast) -> int:
+        """Return the bytes that a client uploads; before the first upload one is trained for that."""
+        if self._client_bytes is None:
+            self._upload_bytes(self.train(broadcast, np.asarray(self.occupied[:1])))
+        assert self._client_bytes is not None
+        return self._client_bytes
+
+    def annotate(self, record: RoundRecord) -> RoundRecord:
+        """Add what the virtual clock says about a round."""
+        if self.clock is None or self.timetable is None:
+            return record
+        found, away, self.allowed = self.timetable, len(self.occupied) - len(self.drawable()), {}
+        taken = self.clock.end(found.seconds)
+        return replace(record, virtual_seconds=taken, away=away, late=found.late, shortened=found.shortened)
 
     def load(self, t: int) -> None:
         """Take what was prepared for a round, and start on the next. Clients made on demand replace those before."""
@@ -135,7 +179,7 @@ class Simulation(Trainer):
             return
         groups, samples = self.prefetcher.take(t)
         self.prepared = t, groups
-        if t < self.config.rounds:
+        if t < self.config.rounds and self.clock is None:  # otherwise this round decides who is there in the next one
             self.prefetcher.start(t + 1)
         if samples is None or self.buffer is None:
             return
@@ -269,7 +313,7 @@ class Simulation(Trainer):
 
     def _batches(self, t: int, ids: np.ndarray) -> tuple[ClientInfo, BatchPlan]:
         """Return some clients and their batches of round ``t``, in host memory; they may have been prepared."""
-        for group, info, batches in self.prepared[1] if self.prepared[0] == t else ():
+        for group, info, batches in self.prepared[1] if self.prepared[0] == t and not self.allowed else ():
             if np.array_equal(group, ids):
                 return info, batches
         info = self._info_in_round(t, ids, self.held)
@@ -278,7 +322,10 @@ class Simulation(Trainer):
     def _info_in_round(self, t: int, ids: np.ndarray, held: Holdings) -> ClientInfo:
         """Return the facts about some clients in host memory, with the epochs that they train in round ``t``."""
         info = self._info_on_host(ids, held)
-        return info._replace(K=info.S * torch.from_numpy(draw_epochs(self.config, ids, t)))
+        K = info.S * torch.from_numpy(draw_epochs(self.config, ids, t))
+        if self.allowed:
+            K = torch.tensor([self.allowed[i] for i in ids.tolist()])
+        return info._replace(K=K)
 
     def _upcoming(self, t: int) -> PreparedRound:
         """Return the groups of the cohort that round ``t`` draws, with their batches."""
@@ -306,9 +353,17 @@ class Simulation(Trainer):
             info.samples, info.n, info.id, words=(c.seed, t, trip),
             batch=c.batch if further is None else further.batch or c.batch,
             shuffled=further is None or further.shuffled,
-            epochs=(info.K // info.S).tolist() if epochs is None else epochs,
-            steps=c.steps if epochs is None else None,
+            epochs=(-(-info.K // info.S)).tolist() if epochs is None else epochs,
+            steps=c.steps if epochs is None else None, most_steps=info.K.tolist() if self.allowed else None,
         )  # fmt: skip
+
+
+def clock_of(config: Config, federation: Federation) -> VirtualClock:
+    """Return the virtual clock of a run before its first round."""
+    assert config.client_speeds is not None
+    occupied = [] if federation.on_demand is not None else np.asarray(federation.occupied).tolist()
+    speeds = read_speeds(config.client_speeds, federation.seed, occupied, federation.client_names)
+    return VirtualClock(speeds, config.deadline, config.late == "keep")
 
 
 def epoch_steps(
@@ -354,7 +409,8 @@ def cohort_shape(
     elif rows is None:
         rows = best_width(foreseen(config, federation.occupied, steps, trip), most=federation.clients)
     epochs = trip.epochs if trip else config.passes
-    return CohortShape(rows, int(steps.max()) * epochs, (trip and trip.batch) or config.batch)
+    slots = 1 << (int(steps.max()) * epochs - 1).bit_length()  # so that seeds and splits have the same compiled step
+    return CohortShape(rows, slots, (trip and trip.batch) or config.batch)
 
 
 def foreseen(
@@ -392,6 +448,8 @@ def decided(config: Config, federation: Federation, net: Net) -> Config:
         return config
     steps = config.rounds * config.passes * int(epoch_steps(config, federation).max())
     config = config.changed(compile=compiles(config.compile, device, steps))
+    if config.ran_on is None:  # a run that is resumed keeps its own
+        config = config.changed(convolution=best_convolutions(config.convolution, net))
     if not config.compile and not (device == "cuda" and config.graphs):
         return config
     return config.changed(step_rows=cohort_shape(config, federation).rows)

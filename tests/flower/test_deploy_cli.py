@@ -113,7 +113,7 @@ def test_init_with_own_data_has_a_function_to_fill_in(tmp_path):
 
 
 def test_settings_that_an_app_does_not_have():
-    assert set(with_role("simulation")) == {"engine", "attack"}
+    assert set(with_role("simulation")) == {"engine", "attack", "client_speeds", "deadline", "late"}
     assert set(with_role("named data")) == {"split", "data_dir", "public", "validation_from"}
     assert set(with_role("node")) == {"data_dir", "device"}
 
