@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.library import custom_op
 from torch.nn.grad import conv2d_input, conv2d_weight
 
 from holdfast.models import window_launch as launch
@@ -58,7 +59,7 @@ def placed(numbers: Sequence[int], tf32: bool) -> Windows2d:
     return Windows2d(pairs[0], pairs[1], pairs[2], pairs[3], pairs[4], tf32)
 
 
-@torch.library.custom_op(
+@custom_op(
     "holdfast::window_products", mutates_args=(), device_types="cuda",
     schema="(Tensor x, Tensor kernel, Tensor? bias, int[] at, bool tf32) -> Tensor",
 )  # fmt: skip
@@ -75,7 +76,7 @@ def window_products(x: Tensor, kernel: Tensor, bias: Tensor | None, at: Sequence
     return out
 
 
-@torch.library.custom_op(
+@custom_op(
     "holdfast::window_spread", mutates_args=(), device_types="cuda",
     schema="(Tensor g, Tensor kernel, int[] at, bool tf32) -> Tensor",
 )  # fmt: skip
@@ -93,7 +94,7 @@ def window_spread(g: Tensor, kernel: Tensor, at: Sequence[int], tf32: bool) -> T
     return out
 
 
-@torch.library.custom_op(
+@custom_op(
     "holdfast::window_sums", mutates_args=(), device_types="cuda",
     schema="(Tensor x, Tensor g, int[] at, bool ones, bool tf32) -> Tensor",
 )  # fmt: skip
