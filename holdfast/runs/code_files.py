@@ -17,7 +17,6 @@ from holdfast.core.files import write_atomically
 from holdfast.core.user_files import checksum, file_name, file_reference, read_source
 from holdfast.method.config import Config
 from holdfast.runs.run_files import COPIES
-from holdfast.speeds.speed_choice import checksum as speeds_checksum
 
 # Settings that may name a function in a file, and what it makes or is.
 FUNCTIONS = {"model": "model", "data": "data set", "metric": "metric"}
@@ -57,6 +56,8 @@ def recorded(config: Config) -> Config:
 
     speeds = config.speeds_checksum
     if config.client_speeds is not None and speeds is None:
+        from holdfast.speeds.speed_file import checksum as speeds_checksum  # here, so that commands start quickly
+
         speeds = speeds_checksum(config.client_speeds)
     return _with_files(config, renamed(vars(config), record) | {"speeds_checksum": speeds}, found.values())
 
