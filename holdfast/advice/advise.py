@@ -246,6 +246,7 @@ def _answer(
         budget=asked.budget.text(),
         spent=asked.budget.text(result.spent),
         command=command,
+        cost=None if result.fresh else _cost(trials, _runs_of_leader(result, rules)),
     )
 
 
@@ -276,6 +277,12 @@ def _confirmation(result: RaceResult, rules: Rules, trials: StoredTrials) -> Con
         cost=_cost(trials, own),
         baseline_cost=_cost(trials, other),
     )
+
+
+def _runs_of_leader(result: RaceResult, rules: Rules) -> list[Trial]:
+    """Return the leader's runs in the race."""
+    seeds = range(rules.seed + 1, rules.seed + 1 + len(result.raced[0].scores))
+    return [Trial(result.leader, rules.rounds, seed) for seed in seeds]
 
 
 def _cost(trials: StoredTrials, of: Sequence[Trial]) -> Cost:

@@ -106,6 +106,7 @@ class Answer:
         budget: What the race might cost.
         spent: What it cost.
         command: The command that trains with the answer; None if it needs objects from Python.
+        cost: What a round of FedAvg costs, where nothing was confirmed; the confirmation has it otherwise.
         format: The format of this file.
     """
 
@@ -126,4 +127,5 @@ class Answer:
     budget: str
     spent: str
     command: str | None
+    cost: Cost | None = None
     format: int = FORMAT

@@ -28,7 +28,8 @@ def reasons(answer: Answer) -> list[str]:
     unit = " points" if metric.percent else ""
     found, said = answer.confirmation, list[str]()
     if found is None:
-        return [f"No other method led the race by validation {metric.spoken}: nothing had to be confirmed."]
+        said.append(f"No other method led the race by validation {metric.spoken}: nothing had to be confirmed.")
+        return [*said, whole_cost("FedAvg", answer.cost, answer.rounds)] if answer.cost else said
     leader, seeds = answer.raced[0], f"on {len(found.seeds)} fresh seeds"
     test = f"validation {metric.spoken}, one-sided paired t test, p = {found.chance:.2g}; the limit is {answer.level:g}"
     if answer.recommended:
@@ -43,31 +44,38 @@ def reasons(answer: Answer) -> list[str]:
         said.append(f"{who} in test {metric.spoken}: {gain}. {FRESH_DATA}")
         if answer.recommended and found.gain.low is not None and found.gain.low <= 0 <= (found.gain.high or 0.0):
             said.append("The interval has 0 in it: on the test data the gain is not certain.")
-    said.append(costs(found.cost, found.baseline_cost, answer.rounds))
+    said.append(whole_cost(leader.method, found.cost, answer.rounds))
+    said.append(relative_cost(found.cost, found.baseline_cost))
     return said
 
 
-def costs(cost: Cost, baseline: Cost, rounds: int) -> str:
-    """Say what the training costs, and compare a round with FedAvg's.
+def whole_cost(method: str, cost: Cost, rounds: int) -> str:
+    """Say what the training costs.
 
     Args:
-        cost: What a round costs.
-        baseline: What one of FedAvg costs.
+        method: The method that is trained.
+        cost: What a round of it costs.
         rounds: The rounds of the training.
 
     Returns:
-        Two sentences.
+        A sentence.
 
-    >>> costs(Cost(0.2, 3e6), Cost(0.1, 2e6), 50)
-    "All 50 rounds take about 10s on this machine and 150 MB of traffic. A round takes 2 times as long as FedAvg's, \
-and 1.5 times the traffic."
+    >>> whole_cost("scaffold", Cost(0.2, 3e6), 50)
+    'All 50 rounds of scaffold take about 10s on this machine and 150 MB of traffic.'
+    """
+    time = Budget(rounds * cost.seconds).text()
+    traffic = f"{rounds * cost.bytes / 1e6:.3g} MB of traffic"
+    return f"All {rounds} rounds of {method} take about {time} on this machine and {traffic}."
+
+
+def relative_cost(cost: Cost, baseline: Cost) -> str:
+    """Compare the cost of a round with that of FedAvg's.
+
+    >>> relative_cost(Cost(0.2, 3e6), Cost(0.1, 2e6))
+    "A round takes 2 times as long as FedAvg's, and 1.5 times the traffic."
     """
     time, traffic = cost.seconds / baseline.seconds, cost.bytes / baseline.bytes
-    whole = f"{Budget(rounds * cost.seconds).text()} on this machine and {rounds * cost.bytes / 1e6:.3g} MB of traffic"
-    return (
-        f"All {rounds} rounds take about {whole}. "
-        f"A round takes {time:.2g} times as long as FedAvg's, and {traffic:.2g} times the traffic."
-    )
+    return f"A round takes {time:.2g} times as long as FedAvg's, and {traffic:.2g} times the traffic."
 
 
 def close_rivals(answer: Answer) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -11,11 +12,18 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.os_errors import discard_output, in_one_line
 
 
+class WholeWords(argparse.HelpFormatter):
+    """Breaks lines of help between words alone, so that what has a hyphen can be copied."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 class PlainParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with help that looks like that of the other commands."""
 
     def __init__(self, program: str, arguments: str, **more: Any) -> None:
-        super().__init__(program, f"%(prog)s [OPTIONS] {arguments}", add_help=False, **more)
+        super().__init__(program, f"%(prog)s [OPTIONS] {arguments}", add_help=False, formatter_class=WholeWords, **more)
         self._positionals.title, self._optionals.title = "Arguments", "Options"
         self.add_argument("-h", "--help", action="help", help="Show this message and exit.")
 

@@ -97,10 +97,10 @@ def html(study: Study, image_folder: Path) -> str:
 
 
 def breakable(label: str) -> Markup:
-    """Return a text as HTML in which a sum may break between its parts."""
+    """Return a text as HTML in which a sum may break between its parts, and before the settings of a part."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"(\+)(?=\S)", r"\1<wbr>", str(escape(label))))
+    return Markup(re.sub(r"(\+|\()(?=\S)", r"\1<wbr>", str(escape(label))))
 
 
 def template_text(name: str) -> str:

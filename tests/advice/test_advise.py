@@ -21,8 +21,8 @@ from helpers.commands import good, refused
 from helpers.places import ROOT
 from helpers.small_race import decided, small_data, small_race
 from holdfast.advice.advise import ANSWER, QUESTION, Advice
-from holdfast.advice.answer import Answer, Rival
-from holdfast.advice.answer_text import close_rivals
+from holdfast.advice.answer import Answer, Confirmation, Cost, Rival
+from holdfast.advice.answer_text import close_rivals, reasons
 from holdfast.advice.candidates import FIELD
 from holdfast.advice.experience import PastRace, ordered, own_races, remember, shipped_races
 from holdfast.advice.federation_look import FederationLook, look
@@ -117,6 +117,28 @@ def test_a_method_that_refuses_a_learning_rate_loses_that_run_alone(tmp_path):
     (fedagg,) = [s for s in answer_of(race).screened if s.method == "fedagg"]
     assert fedagg.score is not None
     assert fedagg.lr <= 0.5
+
+
+def test_what_the_answer_costs_is_said_where_fedavg_leads_too(tmp_path):
+    answer = answer_of(small_race(tmp_path / "race", methods=["prox(1000)"]))
+    assert answer.confirmation is None
+    assert answer.cost is not None
+    (run, *_) = (tmp_path / "race" / "runs").glob("fedavg-*/rounds-3-seed-*/history.jsonl")
+    traffic = [line["download_bytes"] + line["upload_bytes"] for line in map(json.loads, run.read_text().splitlines())]
+    assert answer.cost.bytes == sum(traffic) / len(traffic)
+    told = reasons(replace(answer, cost=Cost(0.2, 3e6)))
+    assert told[1:] == ["All 3 rounds of FedAvg take about 0.6s on this machine and 9 MB of traffic."]
+
+
+def test_the_method_is_named_whose_cost_is_said(finished):
+    """It led, but FedAvg is the answer."""
+    leader, found = Rival("scaffold", 0.1, 0.9, 5, None, None), [0.5, 0.6]
+    confirmed = Confirmation([1000, 1001], 0.4, None, found, found, Cost(0.2, 4e6), Cost(0.1, 2e6))
+    told = reasons(replace(answer_of(finished), recommended=False, raced=[leader], confirmation=confirmed))
+    assert told[-2:] == [
+        "All 3 rounds of scaffold take about 0.6s on this machine and 12 MB of traffic.",
+        "A round takes 2 times as long as FedAvg's, and 2 times the traffic.",
+    ]
 
 
 def test_the_page_has_the_answer(finished):

@@ -19,11 +19,14 @@ from holdfast.flower.local_cluster import ClusterOptions, DeploymentFailed
 from holdfast.flower.watchdog import kill_all, marked
 
 # A parent with two children. Each starts a grandchild in a session of its own, as Flower does.
+# Signals are as in a terminal: tests that run in the background may have been started with some of them ignored.
 PARENT = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from holdfast.flower.processes import Processes
 
+for ended_by in (signal.SIGQUIT, signal.SIGHUP):
+    signal.signal(ended_by, signal.SIG_DFL)
 child = "import subprocess, time; subprocess.Popen(['sleep', '300'], start_new_session=True); time.sleep(300)"
 logs = Path(sys.argv[1])
 with Processes({"PATH": "/usr/bin:/bin"}, logs) as processes:
