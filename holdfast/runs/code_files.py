@@ -56,7 +56,7 @@ def recorded(config: Config) -> Config:
 
     speeds = config.speeds_checksum
     if config.client_speeds is not None and speeds is None:
-        from holdfast.speeds.speed_choice import checksum as speeds_checksum  # imports torch
+        from holdfast.speeds.speed_file import checksum as speeds_checksum  # here, so that commands start quickly
 
         speeds = speeds_checksum(config.client_speeds)
     return _with_files(config, renamed(vars(config), record) | {"speeds_checksum": speeds}, found.values())

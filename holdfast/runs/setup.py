@@ -32,7 +32,7 @@ from holdfast.models.factories import Factory, factory_name, from_factory, is_fa
 from holdfast.models.net import Net
 from holdfast.models.zoo import make, takes_tokens
 from holdfast.runs.code_files import located
-from holdfast.speeds.speed_choice import checksum
+from holdfast.speeds.speed_file import checksum
 from holdfast.training.privacy import accountant, noise_for
 from holdfast.training.round import Trainer
 from holdfast.training.simulation import Simulation, clock_of, decided

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,8 +34,3 @@ def read_speeds(text: str, seed: int, clients: Sequence[int], names: Sequence[st
     if law is not None:
         return law.with_seed(seed)
     return parse(Path(text), read_bytes(Path(text)), clients, names)
-
-
-def checksum(text: str) -> int | None:
-    """Return the checksum of the file that a text names; None if it names none."""
-    return zlib.crc32(read_bytes(Path(text))) if is_file(text) else None

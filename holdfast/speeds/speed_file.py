@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -82,6 +83,11 @@ def read_bytes(path: Path) -> bytes:
         return path.expanduser().read_bytes()
     except OSError as error:
         raise HoldfastError(f"cannot read {path}: {error.strerror}; check --client-speeds") from error
+
+
+def checksum(text: str) -> int | None:
+    """Return the checksum of the file that ``--client-speeds`` names; None if it names none."""
+    return zlib.crc32(read_bytes(Path(text))) if is_file(text) else None
 
 
 def parse(path: Path, content: bytes, clients: Sequence[int], names: Sequence[str] = ()) -> FileSpeeds:

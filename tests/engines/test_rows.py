@@ -18,6 +18,7 @@ from holdfast.method.config import Config
 from holdfast.method.method import Method
 from holdfast.runs.setup import prepare_simulation
 from holdfast.testing.laws import assert_agree
+from holdfast.training.shared_rows import why_not
 
 clients_steps = st.lists(st.integers(1, 40), min_size=1, max_size=15)
 
@@ -169,3 +170,21 @@ def test_repeated_and_resumed_runs_are_the_same_bit_for_bit(tmp_path):
     rest = holdfast.run(method, FEDERATION, mlp(), rounds=4, out=tmp_path, resume=True)
     assert torch.equal(rest.w, whole.w)
     assert rest.config.step_rows == whole.config.step_rows
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("fedavg", "median", True),
+        ("norm_bound(2)+trimmed", "geometric_median", True),
+        ("scaffold", "scaffold+median", True),
+        ("fedavg", "scaffold", False),
+        ("prox(0.1)", "decay(0.1)", False),
+    ],
+)
+def test_sums_that_differ_at_the_server_alone_share_steps(one: str, other: str, same: bool):
+    made = [
+        prepare_simulation(Config(clients=FEDERATION.clients, batch=5, **CHOSEN), Method.parse(s), FEDERATION, mlp())
+        for s in (one, other)
+    ]
+    assert (why_not(*made) is None) is same
