@@ -40,8 +40,10 @@ class LittleIsEnough(Attack):
 def unnoticed(C: int, m: int) -> float:
     """Return z of the paper for ``m`` liars among ``C`` clients; zero where they are too few to hide.
 
+    With 12 liars among 50, s = 14 and Phi(z) = 24/38:
+
     >>> round(unnoticed(50, 12), 2)
-    0.41
+    0.34
     """
     share = (C - m - (C // 2 + 1 - m)) / max(C - m, 1)
     return max(0.0, NormalDist().inv_cdf(share)) if 0 < share < 1 else 0.0

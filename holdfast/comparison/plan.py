@@ -215,8 +215,11 @@ def notable_settings(config: Config, cohort: int | None, leave_out: Collection[s
     hidden = {*leave_out, *with_role("recorded")} | ({"cohort"} if cohort is None else set())
     if config.normalisation not in (None, PUBLISHED):
         hidden -= {"normalisation"}
+    headline = with_role("headline")
     return {
-        k: v for k, v in values.items() if k not in hidden and (k in with_role("headline") or v != FIELDS[k].default)
+        k: v
+        for k, v in values.items()
+        if k not in hidden and ((k in headline and v is not None) or v != FIELDS[k].default)
     }
 
 

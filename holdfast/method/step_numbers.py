@@ -15,7 +15,7 @@ from holdfast.method.hook_checks import checked_part
 from holdfast.method.method import Method
 from holdfast.method.part import AT_SERVER, Part
 
-ONLY_AT_SERVER = {"init_server", "serve", *AT_SERVER}
+ONLY_AT_SERVER = {"init_server", "serve", *AT_SERVER} - {"trips"}
 STEP_HOOKS = ("teachers", "lr", "rate", "task_loss", "penalty", "gradient", "direction", "optimise", "gain")
 ANY_NUMBER = "any number"
 
