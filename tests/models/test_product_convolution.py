@@ -10,9 +10,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 import holdfast
+from helpers.narrow_resnet import NarrowResNet
 from holdfast.models.corner_pooling import CornerPool2d, is_corner_pool, pool_before_relu
-from holdfast.models.networks._layers import norm
-from holdfast.models.networks.resnet import stage
 from holdfast.models.product_convolution import ProductConv2d, is_product_convolution, with_products
 
 # kernel, stride, padding, size of the image: those of the zoo, and one window larger than the image.
@@ -91,19 +90,6 @@ def test_pooling_before_the_relu_changes_nothing():
 def test_other_pools_stay_as_they_are(pool):
     assert not is_corner_pool(pool)
     assert with_products(nn.Sequential(pool))[0] is pool
-
-
-class NarrowResNet(nn.Module):
-    """The stem and two stages of a ResNet, with an eighth of its channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(1, 8, 7, 2, padding=3, bias=False), norm(8, 2), nn.ReLU())
-        self.stages = nn.Sequential(nn.MaxPool2d(3, 2, 1), stage(8, 8, 1, 1, 2), stage(8, 16, 2, 2, 2))
-        self.head = nn.Linear(16, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.stages(self.stem(x)).mean((-2, -1)))
 
 
 @pytest.mark.parametrize("model", ["cnn", NarrowResNet], ids=["cnn", "resnet"])

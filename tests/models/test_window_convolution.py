@@ -18,10 +18,9 @@ from torch.func import functional_call, grad, vmap
 
 import holdfast
 from helpers import interpreted_windows
+from helpers.narrow_resnet import NarrowResNet
 from holdfast.core.errors import HoldfastError
 from holdfast.engines import choose
-from holdfast.models.networks._layers import norm
-from holdfast.models.networks.resnet import stage
 from holdfast.models.product_convolution import ProductConv2d
 from holdfast.models.window_convolution import WindowConv2d, live, with_windows
 from holdfast.models.window_gradients import WindowProducts
@@ -112,19 +111,6 @@ def test_one_model_alone_is_computed_as_products():
 def test_taps_that_never_meet_the_image_are_left_out(kernel, size, stride, padding, taps):
     places, weight = live(torch.ones(1, 1, kernel, kernel), (size, size), (stride,) * 2, (padding,) * 2, False)
     assert weight.shape[2:] == places.taps == (taps, taps)
-
-
-class NarrowResNet(nn.Module):
-    """The stem and two stages of a ResNet, with an eighth of its channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(1, 8, 7, 2, padding=3, bias=False), norm(8, 2), nn.ReLU())
-        self.stages = nn.Sequential(nn.MaxPool2d(3, 2, 1), stage(8, 8, 1, 1, 2), stage(8, 16, 2, 2, 2))
-        self.head = nn.Linear(16, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.stages(self.stem(x)).mean((-2, -1)))
 
 
 @pytest.mark.parametrize(("model", "traced"), [("cnn", False), (NarrowResNet, False), ("cnn", True)])
